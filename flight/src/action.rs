@@ -1,0 +1,156 @@
+//! Actions: prepared statements, cancelling, session options.
+//!
+//! Flight SQL actions travel inside an `Any`, the actions of plain Flight do not.
+
+use std::collections::HashMap;
+
+use arrow_flight::{
+    Action, ActionType, CancelFlightInfoRequest, CancelFlightInfoResult, CancelStatus, FlightInfo,
+    sql::{
+        ActionCancelQueryRequest, ActionCancelQueryResult, ActionClosePreparedStatementRequest,
+        ActionCreatePreparedStatementRequest, Any, Command, ProstMessageExt,
+    },
+};
+use bytes::Bytes;
+use prost::Message;
+use tonic::Status;
+
+use crate::{
+    engine::ErrorKind,
+    error,
+    metrics::{Observation, Operation},
+    prepared,
+    proto::{
+        CreatePreparedStatementResult, GetSessionOptionsResult, SessionOptionError, SessionOptionErrorValue,
+        SessionOptionValue, SetSessionOptionsRequest, SetSessionOptionsResult,
+    },
+    service::{Call, Core, no_transaction},
+    ticket::{CancelTarget, handle_text},
+};
+
+/// The action that ends a session; the only one that needs none.
+pub(crate) const CLOSE_SESSION: &str = "CloseSession";
+
+const ACTIONS: [(&str, &str); 7] = [
+    ("CreatePreparedStatement", "Prepares a statement."),
+    ("ClosePreparedStatement", "Closes a prepared statement."),
+    ("CancelQuery", "Cancels a query by its Flight information."),
+    ("CancelFlightInfo", "Cancels a query by its Flight information."),
+    ("SetSessionOptions", "Sets options of the session."),
+    ("GetSessionOptions", "Returns the options of the session."),
+    (CLOSE_SESSION, "Ends the session and frees what it holds."),
+];
+
+const CREATE_RESULT_URL: &str = "type.googleapis.com/arrow.flight.protocol.sql.ActionCreatePreparedStatementResult";
+
+/// The actions on offer.
+pub(crate) fn list() -> Vec<ActionType> {
+    ACTIONS
+        .into_iter()
+        .map(|(name, description)| ActionType { r#type: name.to_owned(), description: description.to_owned() })
+        .collect()
+}
+
+/// Does one action; returns the body of its result, if it has one.
+pub(crate) async fn dispatch(
+    core: &Core,
+    call: &Call,
+    action: Action,
+    observation: &mut Observation,
+) -> Result<Option<Bytes>, Status> {
+    match action.r#type.as_str() {
+        "CreatePreparedStatement" => {
+            observation.rename(Operation::Prepare);
+            let request: ActionCreatePreparedStatementRequest = unpack(&action.body)?;
+            no_transaction(request.transaction_id.as_ref())?;
+            let result = prepared::create(core, call, &request.query).await?;
+            Ok(Some(pack_created(&result)))
+        }
+        "ClosePreparedStatement" => {
+            observation.rename(Operation::ClosePrepared);
+            let request: ActionClosePreparedStatementRequest = unpack(&action.body)?;
+            prepared::close(&call.session, &request.prepared_statement_handle)?;
+            Ok(None)
+        }
+        "CancelQuery" => {
+            observation.rename(Operation::Cancel);
+            let request: ActionCancelQueryRequest = unpack(&action.body)?;
+            let info = FlightInfo::decode(request.info).map_err(|e| error::malformed("flight information", e))?;
+            // The two enumerations have the same numbers.
+            let result = ActionCancelQueryResult { result: cancel(core, call, &info).await? as i32 };
+            Ok(Some(result.as_any().encode_to_vec().into()))
+        }
+        "CancelFlightInfo" => {
+            observation.rename(Operation::Cancel);
+            let request =
+                CancelFlightInfoRequest::decode(action.body).map_err(|e| error::malformed("cancel request", e))?;
+            let info = request.info.ok_or_else(|| Status::invalid_argument("the cancel request names no query"))?;
+            let result = CancelFlightInfoResult { status: cancel(core, call, &info).await? as i32 };
+            Ok(Some(result.encode_to_vec().into()))
+        }
+        "SetSessionOptions" => {
+            observation.rename(Operation::Session);
+            set_options(core, call, action.body).await.map(Some)
+        }
+        "GetSessionOptions" => {
+            observation.rename(Operation::Session);
+            let options = core.engine.session_options(&call.session.id).await?;
+            let session_options =
+                options.into_iter().map(|(name, value)| (name, SessionOptionValue::text(value))).collect();
+            Ok(Some(GetSessionOptionsResult { session_options }.encode_to_vec().into()))
+        }
+        "BeginTransaction" | "EndTransaction" | "BeginSavepoint" | "EndSavepoint" => {
+            Err(Status::unimplemented("transactions are not offered: every statement commits by itself"))
+        }
+        "CreatePreparedSubstraitPlan" => Err(Status::unimplemented("Substrait plans are not offered: send SQL")),
+        other => Err(Status::unimplemented(format!("there is no action '{other}'; ListActions tells which there are"))),
+    }
+}
+
+async fn cancel(core: &Core, call: &Call, info: &FlightInfo) -> Result<CancelStatus, Status> {
+    let mut status = CancelStatus::NotCancellable;
+    for ticket in info.endpoint.iter().filter_map(|endpoint| endpoint.ticket.as_ref()) {
+        let any = Any::decode(ticket.ticket.clone()).map_err(|e| error::malformed("ticket", e))?;
+        let Ok(Command::TicketStatementQuery(query)) = Command::try_from(any) else { continue };
+        match core.tickets.cancel(handle_text(&query.statement_handle)?, &call.session) {
+            CancelTarget::Removed => status = CancelStatus::Cancelled,
+            CancelTarget::Running(running) => {
+                let statement = running.statement.lock().clone();
+                if core.engine.cancel(&running.session, &statement).await? {
+                    status = CancelStatus::Cancelled;
+                }
+            }
+            CancelTarget::Unknown => {}
+        }
+    }
+    Ok(status)
+}
+
+async fn set_options(core: &Core, call: &Call, body: Bytes) -> Result<Bytes, Status> {
+    let request = SetSessionOptionsRequest::decode(body).map_err(|e| error::malformed("session options", e))?;
+    let mut errors = HashMap::new();
+    for (name, value) in request.session_options {
+        let value = value.into_text();
+        if let Err(failed) = core.engine.set_session_option(&call.session.id, &name, value.as_deref()).await {
+            let reason = match failed.kind {
+                ErrorKind::NotFound => SessionOptionErrorValue::InvalidName,
+                ErrorKind::InvalidArgument => SessionOptionErrorValue::InvalidValue,
+                _ => SessionOptionErrorValue::Error,
+            };
+            errors.insert(name, SessionOptionError { value: reason as i32 });
+        }
+    }
+    Ok(SetSessionOptionsResult { errors }.encode_to_vec().into())
+}
+
+fn pack_created(result: &CreatePreparedStatementResult) -> Bytes {
+    let any = Any { type_url: CREATE_RESULT_URL.to_owned(), value: result.encode_to_vec().into() };
+    any.encode_to_vec().into()
+}
+
+fn unpack<M: ProstMessageExt + prost::Message>(body: &Bytes) -> Result<M, Status> {
+    let any = Any::decode(body.clone()).map_err(|e| error::malformed("action", e))?;
+    any.unpack::<M>()
+        .map_err(|e| error::malformed("action", e))?
+        .ok_or_else(|| Status::invalid_argument(format!("the action carries a {} instead of its request", any.type_url)))
+}

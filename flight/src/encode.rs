@@ -1,0 +1,270 @@
+//! Rows on their way out: an engine's stream of batches becomes a stream of Flight messages.
+//!
+//! Messages are made one at a time when the transport asks, so a slow client holds one batch and one message, no more.
+//! Batches are sliced without a copy to about the target size; the IPC body of a message is the only copy, plus a gather
+//! for columns whose type must change. The schema is sent first, also when no rows follow.
+
+use std::{collections::VecDeque, sync::Arc};
+
+use arrow::{
+    array::{Array, ArrayData, ArrayRef, AsArray},
+    compute::{CastOptions, cast_with_options},
+    datatypes::{ArrowNativeType, DataType, SchemaRef},
+    error::ArrowError,
+    record_batch::{RecordBatch, RecordBatchOptions},
+};
+use arrow_flight::{FlightData, SchemaAsIpc};
+use arrow_ipc::writer::{DictionaryTracker, IpcDataGenerator, IpcWriteContext, IpcWriteOptions};
+use futures::{StreamExt, stream, stream::BoxStream};
+use tonic::Status;
+
+use crate::{engine::BatchStream, error, metrics::Observation, ticket::RunningGuard};
+
+/// Rows of a batch that are converted at once; bounds what hydrating a dictionary can blow up to.
+const CONVERT_ROWS: usize = 8192;
+
+/// Encodes `batches`, whose columns are converted to those of `wire`. What is given to it lives as long as the stream.
+pub(crate) fn encode(
+    wire: SchemaRef,
+    batches: BatchStream,
+    target_bytes: usize,
+    observation: Observation,
+    running: Option<RunningGuard>,
+) -> BoxStream<'static, Result<FlightData, Status>> {
+    let encoder = Encoder {
+        wire,
+        batches,
+        target_bytes: target_bytes.max(1),
+        slices: VecDeque::new(),
+        schema_sent: false,
+        generator: IpcDataGenerator::default(),
+        dictionaries: DictionaryTracker::new(false),
+        options: IpcWriteOptions::default(),
+        context: IpcWriteContext::default(),
+        observation,
+        _running: running,
+    };
+    stream::try_unfold(encoder, |mut encoder| async move {
+        let next = encoder.next().await;
+        Ok(encoder.observation.note(next)?.map(|data| (data, encoder)))
+    })
+    .boxed()
+}
+
+struct Encoder {
+    wire: SchemaRef,
+    batches: BatchStream,
+    target_bytes: usize,
+    slices: VecDeque<RecordBatch>,
+    schema_sent: bool,
+    generator: IpcDataGenerator,
+    dictionaries: DictionaryTracker,
+    options: IpcWriteOptions,
+    context: IpcWriteContext,
+    observation: Observation,
+    _running: Option<RunningGuard>,
+}
+
+impl Encoder {
+    async fn next(&mut self) -> Result<Option<FlightData>, Status> {
+        if !self.schema_sent {
+            self.schema_sent = true;
+            return Ok(Some(SchemaAsIpc::new(&self.wire, &self.options).into()));
+        }
+        loop {
+            if let Some(slice) = self.slices.pop_front() {
+                return self.message(&slice).map(Some).map_err(error::encoding);
+            }
+            match self.batches.next().await {
+                Some(batch) => self.slice(batch?).map_err(error::encoding)?,
+                None => return Ok(None),
+            }
+        }
+    }
+
+    fn slice(&mut self, batch: RecordBatch) -> Result<(), ArrowError> {
+        let step = if same_types(&batch, &self.wire) { batch.num_rows() } else { CONVERT_ROWS };
+        let mut offset = 0;
+        while offset < batch.num_rows() {
+            let rows = step.min(batch.num_rows() - offset);
+            let converted = convert(&batch.slice(offset, rows), &self.wire)?;
+            split(converted, self.target_bytes, &mut self.slices);
+            offset += rows;
+        }
+        Ok(())
+    }
+
+    fn message(&mut self, batch: &RecordBatch) -> Result<FlightData, ArrowError> {
+        let batch = compact_views(batch)?;
+        let (_, encoded) =
+            self.generator.encode(&batch, &mut self.dictionaries, &self.options, &mut self.context)?;
+        let data = FlightData::from(encoded);
+        self.observation.add(batch.num_rows() as u64, data.data_body.len() as u64);
+        Ok(data)
+    }
+}
+
+fn same_types(batch: &RecordBatch, wire: &SchemaRef) -> bool {
+    batch.num_columns() == wire.fields().len()
+        && batch.columns().iter().zip(wire.fields()).all(|(column, field)| column.data_type() == field.data_type())
+}
+
+/// The batch with the columns of `wire`; columns of the right type are shared.
+fn convert(batch: &RecordBatch, wire: &SchemaRef) -> Result<RecordBatch, ArrowError> {
+    if batch.num_columns() != wire.fields().len() {
+        return Err(ArrowError::SchemaError(format!(
+            "the result has {} columns, {} were announced",
+            batch.num_columns(),
+            wire.fields().len()
+        )));
+    }
+    let options = CastOptions { safe: false, ..CastOptions::default() };
+    let columns = batch
+        .columns()
+        .iter()
+        .zip(wire.fields())
+        .map(|(column, field)| match column.data_type() == field.data_type() {
+            true => Ok(column.clone()),
+            false => cast_with_options(column, field.data_type(), &options),
+        })
+        .collect::<Result<Vec<ArrayRef>, _>>()?;
+    let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+    RecordBatch::try_new_with_options(wire.clone(), columns, &options)
+}
+
+/// Slices a batch into parts of about `target_bytes`; rows of uneven size are split further where needed.
+fn split(batch: RecordBatch, target_bytes: usize, out: &mut VecDeque<RecordBatch>) {
+    let rows = batch.num_rows();
+    let bytes: usize = batch.columns().iter().map(|column| slice_bytes(&column.to_data())).sum();
+    if rows <= 1 || bytes <= target_bytes {
+        out.push_back(batch);
+        return;
+    }
+    let rows_per_part = rows.div_ceil(bytes.div_ceil(target_bytes)).clamp(1, rows.div_ceil(2));
+    let mut offset = 0;
+    while offset < rows {
+        let length = rows_per_part.min(rows - offset);
+        split(batch.slice(offset, length), target_bytes, out);
+        offset += length;
+    }
+}
+
+/// Bytes that the rows of a (sliced) array take, not its buffers.
+fn slice_bytes(data: &ArrayData) -> usize {
+    let rows = data.len();
+    let nulls = if data.nulls().is_some() { rows.div_ceil(8) } else { 0 };
+    nulls
+        + match data.data_type() {
+            DataType::Utf8 | DataType::Binary => 4 * rows + span::<i32>(data).1,
+            DataType::LargeUtf8 | DataType::LargeBinary => 8 * rows + span::<i64>(data).1,
+            DataType::List(_) | DataType::Map(..) => 4 * rows + child_bytes(data, span::<i32>(data)),
+            DataType::LargeList(_) => 8 * rows + child_bytes(data, span::<i64>(data)),
+            DataType::Utf8View | DataType::BinaryView => view_bytes(data),
+            DataType::Struct(_) | DataType::FixedSizeList(..) => data.child_data().iter().map(slice_bytes).sum(),
+            _ => data.get_slice_memory_size().unwrap_or_else(|_| data.get_buffer_memory_size()),
+        }
+}
+
+/// First offset of a sliced array, and distance to its last one.
+fn span<O: ArrowNativeType>(data: &ArrayData) -> (usize, usize) {
+    let Some(buffer) = data.buffers().first() else { return (0, 0) };
+    let offsets = buffer.typed_data::<O>();
+    let at = |index: usize| offsets.get(index).map_or(0, |offset| offset.as_usize());
+    let first = at(data.offset());
+    (first, at(data.offset() + data.len()).saturating_sub(first))
+}
+
+fn child_bytes(data: &ArrayData, (first, length): (usize, usize)) -> usize {
+    data.child_data()
+        .iter()
+        .filter(|child| first + length <= child.len())
+        .map(|child| slice_bytes(&child.slice(first, length)))
+        .sum()
+}
+
+fn view_bytes(data: &ArrayData) -> usize {
+    let Some(buffer) = data.buffers().first() else { return 0 };
+    let views = buffer.typed_data::<u128>();
+    let views = views.get(data.offset()..data.offset() + data.len()).unwrap_or_default();
+    // The low 32 bits of a view are the length of its value; values of up to 12 bytes lie in the view itself.
+    16 * views.len() + views.iter().map(|view| (*view as u32) as usize).filter(|bytes| *bytes > 12).sum::<usize>()
+}
+
+/// Views of a slice point into the buffers of the whole; each message would carry all of them.
+fn compact_views(batch: &RecordBatch) -> Result<RecordBatch, ArrowError> {
+    let is_view = |column: &ArrayRef| matches!(column.data_type(), DataType::Utf8View | DataType::BinaryView);
+    if !batch.columns().iter().any(is_view) {
+        return Ok(batch.clone());
+    }
+    let columns = batch
+        .columns()
+        .iter()
+        .map(|column| match column.data_type() {
+            DataType::Utf8View => Arc::new(column.as_string_view().gc()) as ArrayRef,
+            DataType::BinaryView => Arc::new(column.as_binary_view().gc()) as ArrayRef,
+            _ => column.clone(),
+        })
+        .collect();
+    RecordBatch::try_new(batch.schema(), columns)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use arrow::{
+        array::{Int64Array, ListArray, StringArray, StringViewArray},
+        datatypes::{Int64Type, Schema},
+    };
+
+    use super::*;
+    use crate::schema::{ViewTypes, wire_schema};
+
+    fn parts(columns: Vec<(&str, ArrayRef)>, target: usize) -> Vec<RecordBatch> {
+        let mut out = VecDeque::new();
+        split(RecordBatch::try_from_iter(columns).unwrap(), target, &mut out);
+        out.into()
+    }
+
+    #[test]
+    fn parts_follow_the_bytes_of_rows_not_of_buffers() {
+        let whole: ArrayRef = Arc::new(Int64Array::from_iter_values(0..65_536));
+        assert_eq!(parts(vec![("a", whole.slice(1000, 100))], 2 << 20).len(), 1);
+        assert_eq!(parts(vec![("a", whole)], 8 * 8192).len(), 8);
+
+        let lists = ListArray::from_iter_primitive::<Int64Type, _, _>((0..1000).map(|i| Some(vec![Some(i); 100])));
+        let lists: ArrayRef = Arc::new(lists);
+        let split = parts(vec![("l", lists)], 100_000);
+        assert!((8..=17).contains(&split.len()), "{}", split.len());
+    }
+
+    #[test]
+    fn uneven_rows_are_isolated() {
+        let wide = "x".repeat(1 << 20);
+        let values: Vec<&str> = (0..1000).map(|i| if i == 500 { wide.as_str() } else { "y" }).collect();
+        let split = parts(vec![("s", Arc::new(StringArray::from(values)))], 64 << 10);
+        assert_eq!(split.iter().map(RecordBatch::num_rows).sum::<usize>(), 1000);
+        let too_big = split.iter().filter(|b| slice_bytes(&b.column(0).to_data()) > 64 << 10).collect::<Vec<_>>();
+        assert_eq!(too_big.len(), 1);
+        assert_eq!(too_big[0].num_rows(), 1);
+    }
+
+    #[test]
+    fn views_become_strings_and_kept_views_carry_only_their_own_bytes() {
+        let long = "a long value that does not fit into the view itself";
+        let views: ArrayRef = Arc::new(StringViewArray::from_iter_values(std::iter::repeat_n(long, 1000)));
+        let batch = RecordBatch::try_from_iter([("v", views)]).unwrap();
+        let wire = wire_schema(&batch.schema(), ViewTypes::Flatten);
+        let flat = convert(&batch, &wire).unwrap();
+        assert_eq!(flat.column(0).as_string::<i32>().value(999), long);
+
+        let kept = compact_views(&batch.slice(10, 2)).unwrap();
+        assert!(kept.column(0).as_string_view().data_buffers().iter().map(|b| b.len()).sum::<usize>() < 200);
+    }
+
+    #[test]
+    fn a_null_in_a_column_announced_without_is_an_error() {
+        let batch = RecordBatch::try_from_iter([("a", Arc::new(Int64Array::from(vec![None])) as ArrayRef)]).unwrap();
+        let wire = Arc::new(Schema::new(vec![arrow::datatypes::Field::new("a", DataType::Int64, false)]));
+        assert!(convert(&batch, &wire).is_err());
+    }
+}

@@ -1,0 +1,232 @@
+//! The narrow trait through which the service reaches a query engine.
+//!
+//! The service knows sessions, statements and record batches, never how they are planned or stored. Whoever implements
+//! [`Engine`] owns the run-times: planning and execution must not block the thread that polls these futures, because
+//! it is one of the network's. A statement does nothing before `query` or `update` is called, and a dropped
+//! [`BatchStream`] ends the work behind it.
+
+use std::{collections::HashMap, sync::Arc};
+
+use arrow::{datatypes::SchemaRef, record_batch::RecordBatch};
+use async_trait::async_trait;
+
+/// One authenticated user of the service.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Principal {
+    /// Name of the user; `anonymous` where the service is open.
+    pub user: String,
+}
+
+/// Key of a session held by the engine.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct SessionId(pub String);
+
+/// Key of a running statement; the same value as in `system.queries`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct StatementId(pub String);
+
+/// What a caller can do about an error; mapped to one gRPC code each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ErrorKind {
+    /// The request is wrong: syntax, types, unknown columns.
+    InvalidArgument,
+    /// A named thing does not exist.
+    NotFound,
+    /// A thing of that name exists already.
+    AlreadyExists,
+    /// Valid, but not offered.
+    Unimplemented,
+    /// Memory, disk, slots or a limit are used up; trying again later may help.
+    ResourceExhausted,
+    /// No valid credentials.
+    Unauthenticated,
+    /// Valid credentials without the right.
+    PermissionDenied,
+    /// Ended by the user or an administrator.
+    Cancelled,
+    /// The server is starting, stopping or overloaded; try again.
+    Unavailable,
+    /// The state of the system forbids it.
+    FailedPrecondition,
+    /// A time limit passed.
+    DeadlineExceeded,
+    /// Stored data is damaged.
+    DataLoss,
+    /// A defect of the server.
+    Internal,
+}
+
+/// An error of the engine; `message` is for a person and is sent to the client unchanged.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{message}")]
+pub struct EngineError {
+    /// What the caller can do about it.
+    pub kind: ErrorKind,
+    /// One readable sentence or a few.
+    pub message: String,
+}
+
+impl EngineError {
+    /// An error of `kind` that says `message`.
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into() }
+    }
+}
+
+/// Result of a call to the engine.
+pub type EngineResult<T> = Result<T, EngineError>;
+
+/// Record batches, pulled one by one. Dropping the stream ends the work behind it.
+pub type BatchStream = futures::stream::BoxStream<'static, EngineResult<RecordBatch>>;
+
+/// What a statement is, known before it runs.
+#[derive(Debug, Clone)]
+pub struct StatementInfo {
+    /// Columns of the result; empty when `is_update`.
+    pub dataset_schema: SchemaRef,
+    /// One field per parameter, in order of position.
+    pub parameter_schema: SchemaRef,
+    /// True for DML, DDL and everything else that returns a row count instead of rows.
+    pub is_update: bool,
+}
+
+/// A running query. Dropping `batches` cancels it and frees what it holds.
+pub struct QueryResult {
+    /// Key under which the query may be cancelled.
+    pub id: StatementId,
+    /// Columns of every batch.
+    pub schema: SchemaRef,
+    /// The rows.
+    pub batches: BatchStream,
+}
+
+/// What ingest does when the table exists.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IfExists {
+    /// Refuse with [`ErrorKind::AlreadyExists`].
+    Fail,
+    /// Add the rows.
+    Append,
+    /// Put the rows in place of the old ones.
+    Replace,
+}
+
+/// What ingest does when the table does not exist.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IfNotExists {
+    /// Refuse with [`ErrorKind::NotFound`].
+    Fail,
+    /// Create it with the schema of the stream.
+    Create,
+}
+
+/// Where an ingest stream goes.
+#[derive(Debug, Clone)]
+pub struct IngestTarget {
+    /// Catalog, or the session's default.
+    pub catalog: Option<String>,
+    /// Schema, or the session's default.
+    pub schema: Option<String>,
+    /// Table name, exactly as the client spells it.
+    pub table: String,
+    /// True for a table that lives as long as the session.
+    pub temporary: bool,
+    /// What to do when the table exists.
+    pub if_exists: IfExists,
+    /// What to do when it does not.
+    pub if_not_exists: IfNotExists,
+    /// Options of the backend, such as `cluster_by`.
+    pub options: HashMap<String, String>,
+}
+
+/// Kind of a table as metadata commands name it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TableKind {
+    /// A table of ours.
+    BaseTable,
+    /// A view.
+    View,
+    /// A table of schema `system` or `information_schema`.
+    SystemTable,
+    /// Files elsewhere, read as a table.
+    External,
+}
+
+impl TableKind {
+    /// The name that clients see and filter by. Clients know no "EXTERNAL": it reads like a base table.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::BaseTable | Self::External => "BASE TABLE",
+            Self::View => "VIEW",
+            Self::SystemTable => "SYSTEM TABLE",
+        }
+    }
+}
+
+/// One table as metadata commands show it.
+#[derive(Debug, Clone)]
+pub struct TableEntry {
+    /// Catalog it is in.
+    pub catalog: String,
+    /// Schema it is in.
+    pub schema: String,
+    /// Its name.
+    pub name: String,
+    /// Its kind.
+    pub kind: TableKind,
+    /// Its columns.
+    pub columns: SchemaRef,
+    /// Column names of the primary key, in key order; empty without one.
+    pub primary_key: Vec<String>,
+}
+
+/// A query engine as the service needs it.
+#[async_trait]
+pub trait Engine: Send + Sync + 'static {
+    /// Name and version, shown by SqlInfo.
+    fn product(&self) -> (String, String);
+    /// Opens a session for an authenticated user.
+    async fn open_session(&self, principal: Principal) -> EngineResult<SessionId>;
+    /// Ends a session and what runs in it. An unknown session is `Ok`.
+    async fn close_session(&self, session: &SessionId) -> EngineResult<()>;
+    /// Parses and checks one statement without running it.
+    async fn prepare(&self, session: &SessionId, sql: &str) -> EngineResult<Arc<dyn Statement>>;
+    /// Stores a stream of rows, all or nothing; returns the number of rows.
+    async fn ingest(
+        &self,
+        session: &SessionId,
+        target: IngestTarget,
+        schema: SchemaRef,
+        batches: BatchStream,
+    ) -> EngineResult<u64>;
+    /// Cancels a running statement; `false` when it is not running.
+    async fn cancel(&self, session: &SessionId, statement: &StatementId) -> EngineResult<bool>;
+    /// Names of the catalogs.
+    async fn catalogs(&self, session: &SessionId) -> EngineResult<Vec<String>>;
+    /// Pairs of catalog and schema.
+    async fn schemas(&self, session: &SessionId) -> EngineResult<Vec<(String, String)>>;
+    /// Every table the session may see.
+    async fn tables(&self, session: &SessionId) -> EngineResult<Vec<TableEntry>>;
+    /// Options of the session with their present values.
+    async fn session_options(&self, session: &SessionId) -> EngineResult<HashMap<String, String>>;
+    /// Sets one option, or with `None` returns it to its default. An unknown name is [`ErrorKind::NotFound`], a bad value
+    /// [`ErrorKind::InvalidArgument`].
+    async fn set_session_option(&self, session: &SessionId, name: &str, value: Option<&str>) -> EngineResult<()>;
+}
+
+/// A parsed statement that can be run, several times if wanted.
+#[async_trait]
+pub trait Statement: Send + Sync + 'static {
+    /// What it is.
+    fn info(&self) -> &StatementInfo;
+    /// Columns of the result once `parameters` (one row) are bound; differs from `dataset_schema` only where a result
+    /// column's type depends on a parameter.
+    async fn bound_schema(&self, parameters: &RecordBatch) -> EngineResult<SchemaRef> {
+        let _ = parameters;
+        Ok(self.info().dataset_schema.clone())
+    }
+    /// Starts it as a query. `parameters` has exactly one row, columns in order of position.
+    async fn query(&self, parameters: Option<RecordBatch>) -> EngineResult<QueryResult>;
+    /// Runs it as an update, once per row of `parameters` and all or nothing where the engine can; returns rows affected.
+    async fn update(&self, parameters: Option<RecordBatch>) -> EngineResult<u64>;
+}

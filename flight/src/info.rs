@@ -1,0 +1,132 @@
+//! Flight information: what a command will answer, and the ticket to fetch it.
+//!
+//! An endpoint has no location, which means "this connection"; a fixed address would break clients behind proxies.
+
+use arrow::datatypes::SchemaRef;
+use arrow_flight::{
+    FlightDescriptor, FlightEndpoint, FlightInfo, Ticket, flight_descriptor::DescriptorType,
+    sql::{Any, Command},
+};
+use prost::Message;
+use tonic::Status;
+
+use crate::{
+    error,
+    metadata,
+    metrics::{Observation, Operation},
+    prepared,
+    schema::{schema_bytes, table_schema},
+    service::{Call, Core, no_transaction},
+    statement::{self, Planned},
+};
+
+/// What a descriptor stands for.
+pub(crate) enum Subject {
+    /// A Flight SQL command.
+    Command(Command),
+    /// A table, read whole.
+    Table(String),
+}
+
+/// Reads a descriptor.
+pub(crate) fn subject(descriptor: &FlightDescriptor) -> Result<Subject, Status> {
+    if descriptor.r#type == DescriptorType::Path as i32 {
+        return match descriptor.path.as_slice() {
+            [] => Err(Status::invalid_argument("the path is empty: give table, schema.table or catalog.schema.table")),
+            parts if parts.len() > 3 => Err(Status::invalid_argument("the path has more than three parts")),
+            parts => Ok(Subject::Table(select_all(parts))),
+        };
+    }
+    let any = Any::decode(descriptor.cmd.clone()).map_err(|e| error::malformed("command", e))?;
+    Ok(Subject::Command(Command::try_from(any).map_err(|e| error::malformed("command", e))?))
+}
+
+/// Plans what a descriptor asks for.
+pub(crate) async fn flight_info(
+    core: &Core,
+    call: &Call,
+    descriptor: FlightDescriptor,
+    observation: &mut Observation,
+) -> Result<FlightInfo, Status> {
+    let planned = match subject(&descriptor)? {
+        Subject::Table(sql) => {
+            observation.rename(Operation::StatementQuery);
+            let statement = statement::prepare(core, call, &sql).await?;
+            statement::plan(core, call, statement, None).await?
+        }
+        Subject::Command(Command::CommandStatementQuery(query)) => {
+            observation.rename(Operation::StatementQuery);
+            no_transaction(query.transaction_id.as_ref())?;
+            let statement = statement::prepare(core, call, &query.query).await?;
+            statement::plan(core, call, statement, None).await?
+        }
+        Subject::Command(Command::CommandPreparedStatementQuery(query)) => {
+            observation.rename(Operation::PreparedQuery);
+            prepared::plan(core, call, &query.prepared_statement_handle).await?
+        }
+        Subject::Command(command) => {
+            observation.rename(Operation::Metadata);
+            let schema = metadata::schema(&command)?.ok_or_else(|| not_a_query(&command))?;
+            Planned { schema, ticket: descriptor.cmd.to_vec() }
+        }
+    };
+    let endpoint = FlightEndpoint::new().with_ticket(Ticket::new(planned.ticket));
+    Ok(FlightInfo {
+        schema: schema_bytes(&planned.schema)?,
+        flight_descriptor: Some(descriptor),
+        endpoint: vec![endpoint],
+        total_records: -1,
+        total_bytes: -1,
+        ..FlightInfo::default()
+    })
+}
+
+/// The schema of what a descriptor asks for; nothing runs.
+pub(crate) async fn schema(core: &Core, call: &Call, descriptor: &FlightDescriptor) -> Result<SchemaRef, Status> {
+    match subject(descriptor)? {
+        Subject::Table(sql) => statement_schema(core, call, &sql).await,
+        Subject::Command(Command::CommandStatementQuery(query)) => statement_schema(core, call, &query.query).await,
+        Subject::Command(Command::CommandPreparedStatementQuery(query)) => {
+            let prepared = prepared::get(&call.session, &query.prepared_statement_handle)?;
+            Ok(statement::result_schema(call, prepared.statement.as_ref()))
+        }
+        Subject::Command(command) => metadata::schema(&command)?.ok_or_else(|| not_a_query(&command)),
+    }
+}
+
+/// One description per table whose name contains `criteria`; a client asks for the information of its path to read it.
+pub(crate) async fn list_tables(core: &Core, call: &Call, criteria: &[u8]) -> Result<Vec<FlightInfo>, Status> {
+    let wanted = std::str::from_utf8(criteria).map_err(|e| error::malformed("criteria", e))?;
+    let mut infos = Vec::new();
+    for entry in core.engine.tables(&call.session.id).await? {
+        if entry.name.contains(wanted) {
+            infos.push(FlightInfo {
+                schema: schema_bytes(&table_schema(&entry, call.views))?,
+                flight_descriptor: Some(FlightDescriptor::new_path(vec![entry.catalog, entry.schema, entry.name])),
+                total_records: -1,
+                total_bytes: -1,
+                ..FlightInfo::default()
+            });
+        }
+    }
+    Ok(infos)
+}
+
+async fn statement_schema(core: &Core, call: &Call, sql: &str) -> Result<SchemaRef, Status> {
+    let statement = statement::prepare(core, call, sql).await?;
+    Ok(statement::result_schema(call, statement.as_ref()))
+}
+
+fn select_all(parts: &[String]) -> String {
+    let quoted: Vec<String> = parts.iter().map(|part| format!("\"{}\"", part.replace('"', "\"\""))).collect();
+    format!("SELECT * FROM {}", quoted.join("."))
+}
+
+fn not_a_query(command: &Command) -> Status {
+    match command {
+        Command::CommandStatementSubstraitPlan(_) => {
+            Status::unimplemented("Substrait plans are not offered: send SQL")
+        }
+        other => Status::invalid_argument(format!("{} is not a command that returns rows", other.type_url())),
+    }
+}

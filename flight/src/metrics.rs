@@ -1,0 +1,217 @@
+//! Counters per operation: plain atomics, read by whoever exports them.
+//!
+//! The set of operations is closed, so exported series are bounded. A call that a client abandons counts as a call, not
+//! as an error.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicI64, AtomicU64, Ordering::Relaxed},
+};
+
+use tokio::time::Instant;
+
+/// What a client asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Operation {
+    /// Log in.
+    Handshake,
+    /// Plan a query given as text.
+    StatementQuery,
+    /// Run DML or DDL given as text.
+    StatementUpdate,
+    /// Prepare a statement.
+    Prepare,
+    /// Bind parameters.
+    Bind,
+    /// Plan a prepared query.
+    PreparedQuery,
+    /// Run a prepared update.
+    PreparedUpdate,
+    /// Close a prepared statement.
+    ClosePrepared,
+    /// Fetch the rows of a planned query.
+    Fetch,
+    /// Store a stream of rows.
+    Ingest,
+    /// Any metadata command: catalogs, schemas, tables, keys, types, server information.
+    Metadata,
+    /// Schema of a command.
+    GetSchema,
+    /// Cancel a query.
+    Cancel,
+    /// Session options, close of a session.
+    Session,
+    /// Anything else.
+    Other,
+}
+
+impl Operation {
+    /// Every operation.
+    pub const ALL: [Operation; 15] = [
+        Self::Handshake,
+        Self::StatementQuery,
+        Self::StatementUpdate,
+        Self::Prepare,
+        Self::Bind,
+        Self::PreparedQuery,
+        Self::PreparedUpdate,
+        Self::ClosePrepared,
+        Self::Fetch,
+        Self::Ingest,
+        Self::Metadata,
+        Self::GetSchema,
+        Self::Cancel,
+        Self::Session,
+        Self::Other,
+    ];
+
+    /// Name as a metric label.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Handshake => "handshake",
+            Self::StatementQuery => "statement_query",
+            Self::StatementUpdate => "statement_update",
+            Self::Prepare => "prepare",
+            Self::Bind => "bind",
+            Self::PreparedQuery => "prepared_query",
+            Self::PreparedUpdate => "prepared_update",
+            Self::ClosePrepared => "close_prepared",
+            Self::Fetch => "fetch",
+            Self::Ingest => "ingest",
+            Self::Metadata => "metadata",
+            Self::GetSchema => "get_schema",
+            Self::Cancel => "cancel",
+            Self::Session => "session",
+            Self::Other => "other",
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Counters {
+    calls: AtomicU64,
+    errors: AtomicU64,
+    duration_us: AtomicU64,
+    rows: AtomicU64,
+    bytes: AtomicU64,
+    active: AtomicI64,
+}
+
+/// Counters of one operation at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OperationSnapshot {
+    /// Which operation.
+    pub operation: Operation,
+    /// Calls that ended.
+    pub calls: u64,
+    /// Those of them that ended with an error.
+    pub errors: u64,
+    /// Sum of their durations in microseconds; for streams until the last message.
+    pub duration_us: u64,
+    /// Rows sent (fetch), stored (ingest) or changed (updates).
+    pub rows: u64,
+    /// Bytes of Arrow data sent or received.
+    pub bytes: u64,
+    /// Calls under way.
+    pub active: i64,
+}
+
+/// Counters of the service. They only grow, except `active`.
+#[derive(Debug, Default)]
+pub struct FlightMetrics {
+    operations: [Counters; Operation::ALL.len()],
+    sessions: AtomicI64,
+    connections: AtomicI64,
+}
+
+impl FlightMetrics {
+    /// The counters of every operation, in the order of [`Operation::ALL`].
+    pub fn snapshot(&self) -> Vec<OperationSnapshot> {
+        Operation::ALL.into_iter().map(|operation| self.operation(operation)).collect()
+    }
+
+    /// The counters of one operation.
+    pub fn operation(&self, operation: Operation) -> OperationSnapshot {
+        let counters = self.counters(operation);
+        OperationSnapshot {
+            operation,
+            calls: counters.calls.load(Relaxed),
+            errors: counters.errors.load(Relaxed),
+            duration_us: counters.duration_us.load(Relaxed),
+            rows: counters.rows.load(Relaxed),
+            bytes: counters.bytes.load(Relaxed),
+            active: counters.active.load(Relaxed),
+        }
+    }
+
+    /// Sessions open now.
+    pub fn sessions(&self) -> i64 {
+        self.sessions.load(Relaxed)
+    }
+
+    /// Connections open now.
+    pub fn connections(&self) -> i64 {
+        self.connections.load(Relaxed)
+    }
+
+    pub(crate) fn add_sessions(&self, change: i64) {
+        self.sessions.fetch_add(change, Relaxed);
+    }
+
+    pub(crate) fn add_connections(&self, change: i64) {
+        self.connections.fetch_add(change, Relaxed);
+    }
+
+    fn counters(&self, operation: Operation) -> &Counters {
+        &self.operations[operation as usize]
+    }
+
+    /// Begins to observe one call.
+    pub(crate) fn begin(self: &Arc<Self>, operation: Operation) -> Observation {
+        self.counters(operation).active.fetch_add(1, Relaxed);
+        Observation { metrics: self.clone(), operation, start: Instant::now(), failed: false }
+    }
+}
+
+/// One call under way; counted when dropped.
+#[derive(Debug)]
+pub(crate) struct Observation {
+    metrics: Arc<FlightMetrics>,
+    operation: Operation,
+    start: Instant,
+    failed: bool,
+}
+
+impl Observation {
+    /// Passes a result on and remembers whether it was an error.
+    pub(crate) fn note<T, E>(&mut self, result: Result<T, E>) -> Result<T, E> {
+        self.failed |= result.is_err();
+        result
+    }
+
+    /// Adds rows and bytes.
+    pub(crate) fn add(&self, rows: u64, bytes: u64) {
+        let counters = self.metrics.counters(self.operation);
+        counters.rows.fetch_add(rows, Relaxed);
+        counters.bytes.fetch_add(bytes, Relaxed);
+    }
+
+    /// Counts the call under another operation, known only after it was looked at.
+    pub(crate) fn rename(&mut self, operation: Operation) {
+        self.metrics.counters(self.operation).active.fetch_sub(1, Relaxed);
+        self.operation = operation;
+        self.metrics.counters(operation).active.fetch_add(1, Relaxed);
+    }
+}
+
+impl Drop for Observation {
+    fn drop(&mut self) {
+        let counters = self.metrics.counters(self.operation);
+        counters.active.fetch_sub(1, Relaxed);
+        counters.calls.fetch_add(1, Relaxed);
+        counters.errors.fetch_add(u64::from(self.failed), Relaxed);
+        let elapsed_us = u64::try_from(self.start.elapsed().as_micros()).unwrap_or(u64::MAX);
+        counters.duration_us.fetch_add(elapsed_us, Relaxed);
+    }
+}

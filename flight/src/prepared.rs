@@ -1,0 +1,110 @@
+//! Prepared statements of a session: made, bound, planned, run, closed.
+//!
+//! Handles are random, belong to one session and are bounded in number. Parameters bound to a query are copied into its
+//! plan, so a later binding does not touch a result that is still being fetched.
+
+use std::sync::Arc;
+
+use arrow::record_batch::RecordBatch;
+use bytes::Bytes;
+use parking_lot::Mutex;
+use tonic::Status;
+
+use crate::{
+    auth::random_token,
+    engine::Statement,
+    proto::CreatePreparedStatementResult,
+    put::PutStream,
+    schema::schema_bytes,
+    service::{Call, Core},
+    session::Session,
+    statement::{self, Planned},
+    ticket::handle_text,
+};
+
+/// One prepared statement.
+pub(crate) struct Prepared {
+    pub(crate) statement: Arc<dyn Statement>,
+    bound: Mutex<Option<RecordBatch>>,
+}
+
+/// Prepares `sql` and keeps it in the session.
+pub(crate) async fn create(core: &Core, call: &Call, sql: &str) -> Result<CreatePreparedStatementResult, Status> {
+    let statement = statement::prepare(core, call, sql).await?;
+    let info = statement.info();
+    let is_update = info.is_update;
+    let dataset_schema = match is_update {
+        true => Bytes::new(),
+        false => schema_bytes(&statement::result_schema(call, statement.as_ref()))?,
+    };
+    let parameter_schema = schema_bytes(&info.parameter_schema)?;
+    let handle = random_token();
+    let max = core.options.max_prepared_per_session;
+    {
+        let mut prepared = call.session.prepared.lock();
+        if prepared.len() >= max {
+            return Err(Status::resource_exhausted(format!(
+                "this session holds {max} prepared statements, which is the limit: close some"
+            )));
+        }
+        prepared.insert(handle.clone(), Arc::new(Prepared { statement, bound: Mutex::default() }));
+    }
+    Ok(CreatePreparedStatementResult {
+        prepared_statement_handle: handle.into(),
+        dataset_schema,
+        parameter_schema,
+        is_update: Some(is_update),
+    })
+}
+
+/// Closes a prepared statement; closing it twice does nothing.
+pub(crate) fn close(session: &Session, handle: &[u8]) -> Result<(), Status> {
+    session.prepared.lock().remove(handle_text(handle)?);
+    Ok(())
+}
+
+/// The prepared statement behind a handle of this session.
+pub(crate) fn get(session: &Session, handle: &[u8]) -> Result<Arc<Prepared>, Status> {
+    session
+        .prepared
+        .lock()
+        .get(handle_text(handle)?)
+        .cloned()
+        .ok_or_else(|| Status::not_found("the prepared statement is unknown or closed: prepare it again"))
+}
+
+/// Binds the parameters that `stream` carries.
+pub(crate) async fn bind(core: &Core, call: &Call, handle: &[u8], stream: PutStream) -> Result<(), Status> {
+    let prepared = get(&call.session, handle)?;
+    let parameters = stream.read_parameters(core.options.max_parameter_bytes).await?;
+    check(prepared.statement.as_ref(), parameters.as_ref())?;
+    *prepared.bound.lock() = parameters;
+    Ok(())
+}
+
+/// Plans a prepared query with the parameters bound to it.
+pub(crate) async fn plan(core: &Core, call: &Call, handle: &[u8]) -> Result<Planned, Status> {
+    let prepared = get(&call.session, handle)?;
+    let parameters = prepared.bound.lock().clone();
+    statement::plan(core, call, prepared.statement.clone(), parameters).await
+}
+
+/// Runs a prepared update once per row of the parameters in `stream`, or with those bound before.
+pub(crate) async fn update(core: &Core, call: &Call, handle: &[u8], stream: PutStream) -> Result<i64, Status> {
+    let prepared = get(&call.session, handle)?;
+    let sent = stream.read_parameters(core.options.max_parameter_bytes).await?;
+    check(prepared.statement.as_ref(), sent.as_ref())?;
+    let parameters = sent.or_else(|| prepared.bound.lock().clone());
+    statement::update(prepared.statement.as_ref(), parameters).await
+}
+
+fn check(statement: &dyn Statement, parameters: Option<&RecordBatch>) -> Result<(), Status> {
+    let Some(parameters) = parameters else { return Ok(()) };
+    let (expected, given) = (statement.info().parameter_schema.fields().len(), parameters.num_columns());
+    match expected == given {
+        true => Ok(()),
+        false => Err(Status::invalid_argument(format!(
+            "the statement has {expected} parameters, {given} were bound"
+        ))),
+    }
+}

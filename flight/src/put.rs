@@ -1,0 +1,151 @@
+//! Streams from a client: what they are for, and the rows in them.
+//!
+//! The first message names the command and may carry the schema, may carry nothing else, or may be all there is.
+
+use arrow::{
+    compute::concat_batches,
+    datatypes::SchemaRef,
+    record_batch::RecordBatch,
+};
+use arrow_flight::{
+    FlightData, PutResult,
+    decode::{DecodedPayload, FlightDataDecoder},
+    error::FlightError,
+    sql::{Any, Command, DoPutPreparedStatementResult, DoPutUpdateResult},
+};
+use futures::{Stream, StreamExt, stream};
+use prost::Message;
+use tonic::Status;
+
+use crate::{
+    engine::{BatchStream, EngineError, ErrorKind},
+    error, ingest,
+    metrics::{Observation, Operation},
+    prepared,
+    service::{Call, Core, no_transaction},
+    statement,
+};
+
+/// The rows that a client sends.
+pub(crate) struct PutStream {
+    decoder: FlightDataDecoder,
+}
+
+impl PutStream {
+    pub(crate) fn new(
+        first: FlightData,
+        rest: impl Stream<Item = Result<FlightData, Status>> + Send + 'static,
+    ) -> Self {
+        let messages = stream::iter([Ok(first)])
+            .chain(rest)
+            .filter(|message| {
+                let skip = matches!(message, Ok(data) if data.data_header.is_empty());
+                futures::future::ready(!skip)
+            })
+            .map(|message| message.map_err(|status| FlightError::Tonic(Box::new(status))));
+        Self { decoder: FlightDataDecoder::new(messages) }
+    }
+
+    /// The schema, which comes first; `None` when the stream is empty.
+    pub(crate) async fn schema(&mut self) -> Result<Option<SchemaRef>, Status> {
+        match self.decoder.next().await.transpose().map_err(|e| Status::from(engine_error(e)))? {
+            None => Ok(None),
+            Some(message) => match message.payload {
+                DecodedPayload::Schema(schema) => Ok(Some(schema)),
+                _ => Err(Status::invalid_argument("the stream must begin with a schema")),
+            },
+        }
+    }
+
+    /// The batches after the schema, pulled as they are needed.
+    pub(crate) fn batches(self) -> BatchStream {
+        self.decoder
+            .filter_map(|message| {
+                futures::future::ready(match message {
+                    Err(error) => Some(Err(engine_error(error))),
+                    Ok(message) => match message.payload {
+                        DecodedPayload::RecordBatch(batch) => Some(Ok(batch)),
+                        DecodedPayload::None => None,
+                        DecodedPayload::Schema(_) => Some(Err(EngineError::new(
+                            ErrorKind::InvalidArgument,
+                            "the stream changes its schema half way",
+                        ))),
+                    },
+                })
+            })
+            .boxed()
+    }
+
+    /// All rows as one batch; `None` when the schema has no columns.
+    pub(crate) async fn read_parameters(mut self, max_bytes: usize) -> Result<Option<RecordBatch>, Status> {
+        let schema = match self.schema().await? {
+            Some(schema) if !schema.fields().is_empty() => schema,
+            _ => return Ok(None),
+        };
+        let (mut batches, mut parts, mut bytes) = (self.batches(), Vec::new(), 0_usize);
+        while let Some(batch) = batches.next().await {
+            let batch = batch?;
+            bytes = bytes.saturating_add(batch.get_array_memory_size());
+            if bytes > max_bytes {
+                return Err(Status::resource_exhausted(format!(
+                    "the parameters take more than {max_bytes} bytes: bind fewer rows at a time, or use bulk ingest"
+                )));
+            }
+            parts.push(batch);
+        }
+        concat_batches(&schema, &parts).map(Some).map_err(|e| error::malformed("parameters", e))
+    }
+}
+
+fn engine_error(error: FlightError) -> EngineError {
+    match error {
+        FlightError::Tonic(status) => error::from_status(&status),
+        other => EngineError::new(ErrorKind::InvalidArgument, format!("the stream cannot be read: {other}")),
+    }
+}
+
+/// Does what the first message of a stream asks for.
+pub(crate) async fn dispatch(
+    core: &Core,
+    call: &Call,
+    first: FlightData,
+    rest: impl Stream<Item = Result<FlightData, Status>> + Send + 'static,
+    observation: &mut Observation,
+) -> Result<PutResult, Status> {
+    let descriptor =
+        first.flight_descriptor.as_ref().ok_or_else(|| Status::invalid_argument("the stream does not name a command"))?;
+    let any = Any::decode(descriptor.cmd.clone()).map_err(|e| error::malformed("command", e))?;
+    let command = Command::try_from(any).map_err(|e| error::malformed("command", e))?;
+    let stream = PutStream::new(first, rest);
+    let rows = match command {
+        Command::CommandStatementUpdate(update) => {
+            observation.rename(Operation::StatementUpdate);
+            no_transaction(update.transaction_id.as_ref())?;
+            let statement = statement::prepare(core, call, &update.query).await?;
+            statement::update(statement.as_ref(), None).await?
+        }
+        Command::CommandPreparedStatementUpdate(update) => {
+            observation.rename(Operation::PreparedUpdate);
+            prepared::update(core, call, &update.prepared_statement_handle, stream).await?
+        }
+        Command::CommandPreparedStatementQuery(query) => {
+            observation.rename(Operation::Bind);
+            prepared::bind(core, call, &query.prepared_statement_handle, stream).await?;
+            // An empty answer tells the client to keep its handle.
+            let result = DoPutPreparedStatementResult { prepared_statement_handle: None };
+            return Ok(PutResult { app_metadata: result.encode_to_vec().into() });
+        }
+        Command::CommandStatementIngest(ingest) => {
+            observation.rename(Operation::Ingest);
+            ingest::ingest(core, call, ingest, stream, observation).await?
+        }
+        Command::CommandStatementSubstraitPlan(_) => {
+            return Err(Status::unimplemented("Substrait plans are not offered: send SQL"));
+        }
+        other => {
+            return Err(Status::invalid_argument(format!("{} is not a command that stores rows", other.type_url())));
+        }
+    };
+    observation.add(u64::try_from(rows).unwrap_or_default(), 0);
+    Ok(PutResult { app_metadata: DoPutUpdateResult { record_count: rows }.encode_to_vec().into() })
+}

@@ -1,0 +1,140 @@
+//! The schema in which rows leave the server.
+//!
+//! Types that clients in the field cannot read are replaced: views by plain strings and bytes, dictionaries and run ends
+//! by their values, list views by lists, narrow decimals by 128 bits. Every column carries the Flight SQL metadata. The
+//! same function makes the schema of a plan and of its stream, so both are equal, nullability included.
+
+use std::{collections::HashMap, sync::Arc};
+
+use arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema, SchemaRef};
+use arrow_flight::{IpcMessage, SchemaAsIpc};
+use arrow_ipc::writer::IpcWriteOptions;
+use bytes::Bytes;
+use tonic::{Status, metadata::MetadataMap};
+
+use crate::{error, types::SqlType};
+
+/// What happens to view types.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ViewTypes {
+    /// They leave as Utf8 and Binary.
+    Flatten,
+    /// The client asked for them by the header `terrace-view-types: keep`.
+    Keep,
+}
+
+impl ViewTypes {
+    pub(crate) fn from_metadata(metadata: &MetadataMap) -> Self {
+        match metadata.get("terrace-view-types").map(|value| value.as_bytes()) {
+            Some(b"keep") => Self::Keep,
+            _ => Self::Flatten,
+        }
+    }
+}
+
+/// The schema in which rows of `schema` leave.
+pub(crate) fn wire_schema(schema: &Schema, views: ViewTypes) -> SchemaRef {
+    let fields: Fields = schema
+        .fields()
+        .iter()
+        .map(|field| {
+            let data_type = wire_type(field.data_type(), views);
+            let mut metadata = field.metadata().clone();
+            describe(&data_type, &mut metadata);
+            Field::new(field.name(), data_type, field.is_nullable()).with_metadata(metadata)
+        })
+        .collect();
+    Arc::new(Schema::new_with_metadata(fields, schema.metadata().clone()))
+}
+
+/// The same for a table of the catalog, whose place is known.
+pub(crate) fn table_schema(entry: &crate::TableEntry, views: ViewTypes) -> SchemaRef {
+    let schema = wire_schema(&entry.columns, views);
+    let fields: Fields = schema
+        .fields()
+        .iter()
+        .map(|field| {
+            let mut metadata = field.metadata().clone();
+            for (key, value) in [
+                ("ARROW:FLIGHT:SQL:CATALOG_NAME", &entry.catalog),
+                ("ARROW:FLIGHT:SQL:SCHEMA_NAME", &entry.schema),
+                ("ARROW:FLIGHT:SQL:TABLE_NAME", &entry.name),
+            ] {
+                metadata.insert(key.to_owned(), value.clone());
+            }
+            field.as_ref().clone().with_metadata(metadata)
+        })
+        .collect();
+    Arc::new(Schema::new_with_metadata(fields, schema.metadata().clone()))
+}
+
+/// A schema as an encapsulated IPC message, never empty.
+pub(crate) fn schema_bytes(schema: &Schema) -> Result<Bytes, Status> {
+    let options = IpcWriteOptions::default();
+    let IpcMessage(bytes) = SchemaAsIpc::new(schema, &options).try_into().map_err(error::encoding)?;
+    Ok(bytes)
+}
+
+fn wire_type(data_type: &DataType, views: ViewTypes) -> DataType {
+    let child = |field: &FieldRef| {
+        let data_type = wire_type(field.data_type(), views);
+        Arc::new(field.as_ref().clone().with_data_type(data_type))
+    };
+    match data_type {
+        DataType::Utf8View if views == ViewTypes::Flatten => DataType::Utf8,
+        DataType::BinaryView if views == ViewTypes::Flatten => DataType::Binary,
+        DataType::Dictionary(_, values) => wire_type(values, views),
+        DataType::RunEndEncoded(_, values) => wire_type(values.data_type(), views),
+        DataType::Decimal32(precision, scale) | DataType::Decimal64(precision, scale) => {
+            DataType::Decimal128(*precision, *scale)
+        }
+        DataType::List(item) | DataType::ListView(item) => DataType::List(child(item)),
+        DataType::LargeList(item) | DataType::LargeListView(item) => DataType::LargeList(child(item)),
+        DataType::FixedSizeList(item, size) => DataType::FixedSizeList(child(item), *size),
+        DataType::Map(entries, sorted) => DataType::Map(child(entries), *sorted),
+        DataType::Struct(fields) => DataType::Struct(fields.iter().map(child).collect()),
+        other => other.clone(),
+    }
+}
+
+fn describe(data_type: &DataType, metadata: &mut HashMap<String, String>) {
+    let sql = SqlType::of(data_type);
+    let mut put = |key: &str, value: String| {
+        metadata.entry(format!("ARROW:FLIGHT:SQL:{key}")).or_insert(value);
+    };
+    put("TYPE_NAME", sql.name.to_owned());
+    if let Some(precision) = sql.precision {
+        put("PRECISION", precision.to_string());
+    }
+    if let Some(scale) = sql.scale {
+        put("SCALE", scale.to_string());
+    }
+    put("IS_AUTO_INCREMENT", "0".to_owned());
+    put("IS_CASE_SENSITIVE", if sql.is_text { "1" } else { "0" }.to_owned());
+    put("IS_READ_ONLY", "0".to_owned());
+    put("IS_SEARCHABLE", "1".to_owned());
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+
+    #[test]
+    fn nested_types_become_readable_and_keep_nullability() {
+        let item = Arc::new(Field::new("item", DataType::Utf8View, false));
+        let schema = Schema::new(vec![
+            Field::new("a", DataType::Dictionary(Box::new(DataType::Int8), Box::new(DataType::Utf8View)), false),
+            Field::new("b", DataType::ListView(item), true),
+            Field::new("c", DataType::Decimal64(15, 2), false),
+        ]);
+        let wire = wire_schema(&schema, ViewTypes::Flatten);
+        assert_eq!(wire.field(0).data_type(), &DataType::Utf8);
+        assert!(!wire.field(0).is_nullable());
+        assert_eq!(wire.field(1).data_type(), &DataType::List(Arc::new(Field::new("item", DataType::Utf8, false))));
+        assert_eq!(wire.field(2).data_type(), &DataType::Decimal128(15, 2));
+        assert_eq!(wire.field(2).metadata()["ARROW:FLIGHT:SQL:PRECISION"], "15");
+        assert_eq!(wire_schema(&wire, ViewTypes::Flatten), wire, "a wire schema is its own wire schema");
+        assert_eq!(wire_schema(&schema, ViewTypes::Keep).field(0).data_type(), &DataType::Utf8View);
+    }
+}

@@ -1,0 +1,119 @@
+//! The service on a listener: start, serve, drain, stop.
+//!
+//! At shutdown no new connection and no new call is taken; calls under way may end within the drain timeout. A peer that
+//! vanished without a word is found by HTTP/2 pings, which ends its queries.
+
+use std::{
+    future::Future,
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::Duration,
+};
+
+use arrow_flight::flight_service_server::{FlightService, FlightServiceServer};
+use futures::StreamExt;
+use tokio::{net::TcpListener, sync::oneshot};
+use tokio_stream::wrappers::TcpListenerStream;
+use tonic::transport::Server;
+
+use crate::{
+    connection::Socket,
+    engine::Engine,
+    error::Error,
+    metrics::FlightMetrics,
+    options::FlightOptions,
+    service::{Core, Service},
+};
+
+const PING_INTERVAL: Duration = Duration::from_secs(20);
+const PING_TIMEOUT: Duration = Duration::from_secs(10);
+/// Bytes a client may send ahead on one stream; ingest holds at most this much undecoded.
+const STREAM_WINDOW_BYTES: u32 = 4 << 20;
+const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
+
+/// A Flight SQL server around an engine.
+#[derive(Clone)]
+pub struct FlightServer {
+    core: Arc<Core>,
+}
+
+impl FlightServer {
+    /// A server that is not listening yet.
+    pub fn new(engine: Arc<dyn Engine>, options: FlightOptions) -> Self {
+        Self { core: Arc::new(Core::new(engine, options)) }
+    }
+
+    /// Its counters.
+    pub fn metrics(&self) -> Arc<FlightMetrics> {
+        self.core.metrics.clone()
+    }
+
+    /// The gRPC service, for a transport of the caller's. Without [`serve`](Self::serve), clients that do not log in
+    /// share one session.
+    pub fn into_service(self) -> FlightServiceServer<impl FlightService> {
+        let max_message_bytes = self.core.options.max_message_bytes;
+        FlightServiceServer::new(Service { core: self.core })
+            .max_decoding_message_size(max_message_bytes)
+            .max_encoding_message_size(usize::MAX)
+    }
+
+    /// Serves until `shutdown` completes and the calls under way have ended, or the drain timeout passed.
+    pub async fn serve<S>(self, listener: TcpListener, shutdown: S) -> Result<(), Error>
+    where
+        S: Future<Output = ()> + Send + 'static,
+    {
+        let core = self.core.clone();
+        let drain_timeout = core.options.drain_timeout;
+        let (stopping, stopped) = oneshot::channel::<()>();
+        let signal = {
+            let core = core.clone();
+            async move {
+                shutdown.await;
+                core.draining.store(true, Relaxed);
+                let _ = stopping.send(());
+            }
+        };
+        let incoming = TcpListenerStream::new(listener).map(move |stream| {
+            stream.map(|stream| {
+                if let Err(error) = stream.set_nodelay(true) {
+                    tracing::debug!("TCP_NODELAY not set: {error}");
+                }
+                Socket::new(stream, core.clone())
+            })
+        });
+        let serving = Server::builder()
+            .http2_keepalive_interval(Some(PING_INTERVAL))
+            .http2_keepalive_timeout(Some(PING_TIMEOUT))
+            .http2_max_header_list_size(self.core.options.max_header_list_bytes)
+            .initial_stream_window_size(STREAM_WINDOW_BYTES)
+            .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+            .add_service(self.into_service())
+            .serve_with_incoming_shutdown(incoming, signal);
+        let deadline = async move {
+            if stopped.await.is_ok() {
+                tokio::time::sleep(drain_timeout).await;
+            } else {
+                std::future::pending::<()>().await;
+            }
+        };
+        tokio::select! {
+            result = serving => Ok(result?),
+            () = deadline => {
+                tracing::warn!("calls still running after {drain_timeout:?} are cut off");
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Serves `engine` on `listener` until `shutdown`; see [`FlightServer::serve`].
+pub async fn serve<S>(
+    engine: Arc<dyn Engine>,
+    options: FlightOptions,
+    listener: TcpListener,
+    shutdown: S,
+) -> Result<(), Error>
+where
+    S: Future<Output = ()> + Send + 'static,
+{
+    FlightServer::new(engine, options).serve(listener, shutdown).await
+}

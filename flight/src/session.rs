@@ -1,0 +1,170 @@
+//! Sessions: who is behind a call, and what this client holds on the server.
+//!
+//! A login opens a session that lives as long as its bearer token. Where the service is open, a client that never logs in
+//! gets the session of its connection, which ends with it. Sessions are bounded in number and expire when unused; a
+//! client that never closes one takes nothing from others but its place.
+
+use std::{collections::HashMap, sync::Arc};
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+use tonic::{Extensions, Status, metadata::MetadataMap};
+
+use crate::{
+    auth::{Authentication, Credentials, random_token},
+    connection::Connection,
+    engine::{Engine, Principal, SessionId},
+    metrics::FlightMetrics,
+    options::FlightOptions,
+    prepared::Prepared,
+    ticket::Tickets,
+};
+
+/// One client's state.
+pub(crate) struct Session {
+    /// Key at the engine.
+    pub(crate) id: SessionId,
+    /// The user.
+    pub(crate) principal: Principal,
+    /// Prepared statements by handle.
+    pub(crate) prepared: Mutex<HashMap<String, Arc<Prepared>>>,
+    last_used: Mutex<Instant>,
+}
+
+/// All sessions of the service.
+pub(crate) struct Sessions {
+    engine: Arc<dyn Engine>,
+    tickets: Arc<Tickets>,
+    metrics: Arc<FlightMetrics>,
+    authentication: Authentication,
+    ttl: std::time::Duration,
+    max_sessions: usize,
+    by_token: Mutex<HashMap<String, Arc<Session>>>,
+    /// Sessions of clients that repeat Basic credentials with each call, or whose connection is unknown.
+    by_user: tokio::sync::Mutex<HashMap<String, Arc<Session>>>,
+}
+
+impl Sessions {
+    pub(crate) fn new(
+        engine: Arc<dyn Engine>,
+        tickets: Arc<Tickets>,
+        metrics: Arc<FlightMetrics>,
+        options: &FlightOptions,
+    ) -> Self {
+        Self {
+            engine,
+            tickets,
+            metrics,
+            authentication: options.authentication.clone(),
+            ttl: options.session_ttl,
+            max_sessions: options.max_sessions,
+            by_token: Mutex::default(),
+            by_user: tokio::sync::Mutex::default(),
+        }
+    }
+
+    /// Verifies credentials and opens a session; returns its bearer token.
+    pub(crate) async fn log_in(&self, credentials: &Credentials) -> Result<String, Status> {
+        let principal = self.authentication.verify(credentials)?;
+        self.make_room().await?;
+        let session = self.open(principal).await?;
+        let token = random_token();
+        self.by_token.lock().insert(token.clone(), session);
+        Ok(token)
+    }
+
+    /// The session behind a call.
+    pub(crate) async fn resolve(&self, metadata: &MetadataMap, extensions: &Extensions) -> Result<Arc<Session>, Status> {
+        let open = matches!(self.authentication, Authentication::Open);
+        let credentials = match Credentials::from_metadata(metadata) {
+            Err(_) if open => Credentials::None,
+            other => other?,
+        };
+        if let Some(session) = self.of_token(&credentials) {
+            return Ok(session);
+        }
+        let principal = self.authentication.verify(&credentials)?;
+        match extensions.get::<Arc<Connection>>() {
+            Some(connection) if open => connection.session(self, principal).await,
+            _ => self.of_user(principal).await,
+        }
+    }
+
+    /// Ends the session behind a call; nothing happens where there is none.
+    pub(crate) async fn close_current(&self, metadata: &MetadataMap, extensions: &Extensions) -> Result<(), Status> {
+        let session = match Credentials::from_metadata(metadata) {
+            Ok(Credentials::Bearer(token)) => self.by_token.lock().remove(&token),
+            _ => extensions.get::<Arc<Connection>>().and_then(|connection| connection.take_session()),
+        };
+        match session {
+            Some(session) => self.close(&session).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Opens a session at the engine.
+    pub(crate) async fn open(&self, principal: Principal) -> Result<Arc<Session>, Status> {
+        let id = self.engine.open_session(principal.clone()).await?;
+        self.metrics.add_sessions(1);
+        Ok(Arc::new(Session {
+            id,
+            principal,
+            prepared: Mutex::default(),
+            last_used: Mutex::new(Instant::now()),
+        }))
+    }
+
+    /// Ends a session: its statements, its tickets, its state at the engine.
+    pub(crate) async fn close(&self, session: &Session) -> Result<(), Status> {
+        session.prepared.lock().clear();
+        self.tickets.remove_session(&session.id);
+        self.metrics.add_sessions(-1);
+        Ok(self.engine.close_session(&session.id).await?)
+    }
+
+    fn of_token(&self, credentials: &Credentials) -> Option<Arc<Session>> {
+        let Credentials::Bearer(token) = credentials else { return None };
+        let session = self.by_token.lock().get(token).cloned()?;
+        if session.last_used.lock().elapsed() > self.ttl {
+            return None;
+        }
+        *session.last_used.lock() = Instant::now();
+        Some(session)
+    }
+
+    async fn of_user(&self, principal: Principal) -> Result<Arc<Session>, Status> {
+        let mut sessions = self.by_user.lock().await;
+        if let Some(session) = sessions.get(&principal.user) {
+            return Ok(session.clone());
+        }
+        if sessions.len() >= self.max_sessions {
+            return Err(too_many_sessions(self.max_sessions));
+        }
+        let session = self.open(principal.clone()).await?;
+        sessions.insert(principal.user, session.clone());
+        Ok(session)
+    }
+
+    /// Drops expired sessions when the table is full; refuses when that does not help.
+    async fn make_room(&self) -> Result<(), Status> {
+        let expired: Vec<Arc<Session>> = {
+            let mut sessions = self.by_token.lock();
+            if sessions.len() < self.max_sessions {
+                return Ok(());
+            }
+            let ttl = self.ttl;
+            sessions.extract_if(|_, session| session.last_used.lock().elapsed() > ttl).map(|(_, s)| s).collect()
+        };
+        if expired.is_empty() {
+            return Err(too_many_sessions(self.max_sessions));
+        }
+        for session in expired {
+            self.close(&session).await?;
+        }
+        Ok(())
+    }
+}
+
+fn too_many_sessions(max: usize) -> Status {
+    Status::resource_exhausted(format!("{max} sessions are open, which is the limit: close some or try again later"))
+}

@@ -1,0 +1,191 @@
+//! What the server can do, as `CommandGetSqlInfo` tells it.
+//!
+//! JDBC reads a missing entry as null and fails on it, so every code that its `DatabaseMetaData` asks for is here. A
+//! limit of zero means "none known". Transactions are not offered, and this says so.
+
+use std::collections::BTreeMap;
+
+use arrow::{error::ArrowError, record_batch::RecordBatch};
+use arrow_flight::sql::{
+    SqlInfo, SqlNullOrdering as NullOrdering, SqlOuterJoinsSupportLevel as OuterJoins, SqlSupportedCaseSensitivity,
+    SqlSupportedTransaction,
+    metadata::SqlInfoDataBuilder,
+};
+
+/// The rows for `wanted` codes; all of them when it is empty.
+pub(crate) fn sql_info(product: (String, String), wanted: &[u32]) -> Result<RecordBatch, ArrowError> {
+    let mut builder = SqlInfoDataBuilder::new();
+    let (name, version) = product;
+    builder.append(SqlInfo::FlightSqlServerName, name.as_str());
+    builder.append(SqlInfo::FlightSqlServerVersion, version.as_str());
+    for (code, value) in server().into_iter().chain(grammar()) {
+        match value {
+            Value::Text(text) => builder.append(code, text),
+            Value::Flag(flag) => builder.append(code, flag),
+            Value::Number(number) => builder.append(code, number),
+        }
+    }
+    for (code, values) in lists() {
+        builder.append(code, values);
+    }
+    for code in UNLIMITED {
+        builder.append(*code, 0_i64);
+    }
+    builder.append(SqlInfo::SqlSupportsConvert, BTreeMap::<i32, Vec<i32>>::new());
+    let data = builder.build().map_err(|e| ArrowError::ExternalError(Box::new(e)))?;
+    data.record_batch(wanted.iter().copied()).map_err(|e| ArrowError::ExternalError(Box::new(e)))
+}
+
+/// A value of one entry; numbers are ordinals or bit sets.
+enum Value {
+    Text(&'static str),
+    Flag(bool),
+    Number(i32),
+}
+
+impl From<&'static str> for Value {
+    fn from(text: &'static str) -> Self {
+        Self::Text(text)
+    }
+}
+
+impl From<bool> for Value {
+    fn from(flag: bool) -> Self {
+        Self::Flag(flag)
+    }
+}
+
+impl From<i32> for Value {
+    fn from(number: i32) -> Self {
+        Self::Number(number)
+    }
+}
+
+fn server() -> Vec<(SqlInfo, Value)> {
+    use SqlInfo::*;
+    vec![
+        (FlightSqlServerArrowVersion, arrow::ARROW_VERSION.into()),
+        (FlightSqlServerReadOnly, false.into()),
+        (FlightSqlServerSql, true.into()),
+        (FlightSqlServerSubstrait, false.into()),
+        (FlightSqlServerTransaction, (SqlSupportedTransaction::None as i32).into()),
+        (FlightSqlServerCancel, true.into()),
+        (FlightSqlServerBulkIngestion, true.into()),
+        (FlightSqlServerIngestTransactionsSupported, false.into()),
+        (FlightSqlServerStatementTimeout, 0_i32.into()),
+        (FlightSqlServerTransactionTimeout, 0_i32.into()),
+        (SqlDdlCatalog, false.into()),
+        (SqlDdlSchema, false.into()),
+        (SqlDdlTable, true.into()),
+        (SqlTransactionsSupported, false.into()),
+        (SqlDefaultTransactionIsolation, 0_i32.into()),
+        (SqlSupportedTransactionsIsolationLevels, 1_i32.into()),
+        (SqlDataDefinitionCausesTransactionCommit, false.into()),
+        (SqlDataDefinitionsInTransactionsIgnored, false.into()),
+        // Bit n stands for ordinal n: forward only; read only.
+        (SqlSupportedResultSetTypes, 0b10_i32.into()),
+        (SqlSupportedConcurrenciesForResultSetUnspecified, 0_i32.into()),
+        (SqlSupportedConcurrenciesForResultSetForwardOnly, 0b10_i32.into()),
+        (SqlSupportedConcurrenciesForResultSetScrollSensitive, 0_i32.into()),
+        (SqlSupportedConcurrenciesForResultSetScrollInsensitive, 0_i32.into()),
+        (SqlBatchUpdatesSupported, true.into()),
+        (SqlSavepointsSupported, false.into()),
+        (SqlNamedParametersSupported, false.into()),
+        (SqlLocatorsUpdateCopy, false.into()),
+        (SqlStoredFunctionsUsingCallSyntaxSupported, false.into()),
+    ]
+}
+
+fn grammar() -> Vec<(SqlInfo, Value)> {
+    use SqlInfo::*;
+    let lower = SqlSupportedCaseSensitivity::SqlCaseSensitivityLowercase as i32;
+    let exact = SqlSupportedCaseSensitivity::SqlCaseSensitivityUnknown as i32;
+    vec![
+        (SqlIdentifierCase, lower.into()),
+        (SqlIdentifierQuoteChar, "\"".into()),
+        (SqlQuotedIdentifierCase, exact.into()),
+        (SqlAllTablesAreSelectable, true.into()),
+        (SqlNullOrdering, (NullOrdering::SqlNullsSortedHigh as i32).into()),
+        (SqlSearchStringEscape, "\\".into()),
+        (SqlExtraNameCharacters, "$".into()),
+        (SqlSupportsColumnAliasing, true.into()),
+        (SqlNullPlusNullIsNull, true.into()),
+        (SqlSupportsTableCorrelationNames, true.into()),
+        (SqlSupportsDifferentTableCorrelationNames, false.into()),
+        (SqlSupportsExpressionsInOrderBy, true.into()),
+        (SqlSupportsOrderByUnrelated, true.into()),
+        (SqlSupportedGroupBy, 0b11_i32.into()),
+        (SqlSupportsLikeEscapeClause, false.into()),
+        (SqlSupportsNonNullableColumns, true.into()),
+        (SqlSupportedGrammar, 0b11_i32.into()),
+        (SqlAnsi92SupportedLevel, 0b1_i32.into()),
+        (SqlSupportsIntegrityEnhancementFacility, false.into()),
+        (SqlOuterJoinsSupportLevel, (OuterJoins::SqlFullOuterJoins as i32).into()),
+        (SqlSchemaTerm, "schema".into()),
+        (SqlProcedureTerm, "procedure".into()),
+        (SqlCatalogTerm, "catalog".into()),
+        (SqlCatalogAtStart, true.into()),
+        (SqlSchemasSupportedActions, 0_i32.into()),
+        (SqlCatalogsSupportedActions, 0_i32.into()),
+        (SqlSupportedPositionedCommands, 0_i32.into()),
+        (SqlSelectForUpdateSupported, false.into()),
+        (SqlStoredProceduresSupported, false.into()),
+        (SqlSupportedSubqueries, 0b0111_i32.into()),
+        (SqlCorrelatedSubqueriesSupported, true.into()),
+        (SqlSupportedUnions, 0b11_i32.into()),
+        (SqlMaxRowSizeIncludesBlobs, true.into()),
+    ]
+}
+
+fn lists() -> Vec<(SqlInfo, &'static [&'static str])> {
+    use SqlInfo::*;
+    vec![
+        (SqlKeywords, &["COPY", "DESCRIBE", "EXCLUDE", "EXPLAIN", "EXTERNAL", "ILIKE", "LIMIT", "QUALIFY", "SHOW"]),
+        (
+            SqlNumericFunctions,
+            &[
+                "abs", "acos", "asin", "atan", "atan2", "ceil", "cos", "cot", "degrees", "exp", "floor", "gcd", "ln",
+                "log", "log10", "log2", "pi", "power", "radians", "random", "round", "signum", "sin", "sqrt", "tan",
+                "trunc",
+            ],
+        ),
+        (
+            SqlStringFunctions,
+            &[
+                "ascii", "btrim", "chr", "concat", "left", "length", "lower", "lpad", "ltrim", "repeat", "replace",
+                "reverse", "right", "rpad", "rtrim", "split_part", "strpos", "substr", "translate", "trim", "upper",
+            ],
+        ),
+        (SqlSystemFunctions, &["coalesce", "nullif", "version"]),
+        (
+            SqlDatetimeFunctions,
+            &[
+                "current_date", "current_time", "date_bin", "date_part", "date_trunc", "now", "to_char", "to_date",
+                "to_timestamp",
+            ],
+        ),
+    ]
+}
+
+const UNLIMITED: &[SqlInfo] = &[
+    SqlInfo::SqlMaxBinaryLiteralLength,
+    SqlInfo::SqlMaxCharLiteralLength,
+    SqlInfo::SqlMaxColumnNameLength,
+    SqlInfo::SqlMaxColumnsInGroupBy,
+    SqlInfo::SqlMaxColumnsInIndex,
+    SqlInfo::SqlMaxColumnsInOrderBy,
+    SqlInfo::SqlMaxColumnsInSelect,
+    SqlInfo::SqlMaxColumnsInTable,
+    SqlInfo::SqlMaxConnections,
+    SqlInfo::SqlMaxCursorNameLength,
+    SqlInfo::SqlMaxIndexLength,
+    SqlInfo::SqlDbSchemaNameLength,
+    SqlInfo::SqlMaxProcedureNameLength,
+    SqlInfo::SqlMaxCatalogNameLength,
+    SqlInfo::SqlMaxRowSize,
+    SqlInfo::SqlMaxStatementLength,
+    SqlInfo::SqlMaxStatements,
+    SqlInfo::SqlMaxTableNameLength,
+    SqlInfo::SqlMaxTablesInSelect,
+    SqlInfo::SqlMaxUsernameLength,
+];

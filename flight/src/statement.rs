@@ -1,0 +1,156 @@
+//! Statements on their way from text to rows.
+//!
+//! A query is planned when its information is asked for and starts when its ticket is fetched; it ends when the client
+//! stops listening. A statement that changes something and arrives the same way runs at once, exactly once, before the
+//! answer: clients open the stream of such a statement lazily or give it up early, which must not lose the change. Its
+//! ticket holds nothing but the number of rows.
+
+use std::sync::{Arc, LazyLock};
+
+use arrow::{
+    array::{ArrayRef, Int64Array},
+    datatypes::{DataType, Field, Schema, SchemaRef},
+    record_batch::RecordBatch,
+};
+use arrow_flight::{
+    FlightData,
+    sql::{ProstMessageExt, TicketStatementQuery},
+};
+use futures::{StreamExt, TryStreamExt, stream, stream::BoxStream};
+use parking_lot::Mutex;
+use prost::Message;
+use tonic::Status;
+
+use crate::{
+    encode::encode,
+    engine::{BatchStream, QueryResult, Statement, StatementId},
+    error,
+    metrics::Observation,
+    schema::wire_schema,
+    service::{Call, Core},
+    ticket::handle_text,
+};
+
+/// A query that waits to be fetched.
+pub(crate) struct Work {
+    pub(crate) statement: Arc<dyn Statement>,
+    /// One run per row.
+    pub(crate) parameters: Option<RecordBatch>,
+    /// The schema that was announced.
+    pub(crate) wire: SchemaRef,
+}
+
+/// What a client gets to know of a planned statement.
+pub(crate) struct Planned {
+    pub(crate) schema: SchemaRef,
+    pub(crate) ticket: Vec<u8>,
+}
+
+/// Result of a statement that changes something, where rows are expected.
+static COUNT_SCHEMA: LazyLock<SchemaRef> = LazyLock::new(|| {
+    let schema = Schema::new(vec![Field::new("rows_affected", DataType::Int64, false)]);
+    wire_schema(&schema, crate::schema::ViewTypes::Flatten)
+});
+
+const COUNT_PREFIX: &str = "rows-affected:";
+
+/// Parses and checks a statement.
+pub(crate) async fn prepare(core: &Core, call: &Call, sql: &str) -> Result<Arc<dyn Statement>, Status> {
+    if sql.trim().is_empty() {
+        return Err(Status::invalid_argument("the statement is empty"));
+    }
+    Ok(core.engine.prepare(&call.session.id, sql).await?)
+}
+
+/// Schema of what a statement answers, without running it.
+pub(crate) fn result_schema(call: &Call, statement: &dyn Statement) -> SchemaRef {
+    match statement.info().is_update {
+        true => COUNT_SCHEMA.clone(),
+        false => wire_schema(&statement.info().dataset_schema, call.views),
+    }
+}
+
+/// Plans a query, or runs a statement that changes something.
+pub(crate) async fn plan(
+    core: &Core,
+    call: &Call,
+    statement: Arc<dyn Statement>,
+    parameters: Option<RecordBatch>,
+) -> Result<Planned, Status> {
+    if statement.info().is_update {
+        let rows = statement.update(parameters).await?;
+        let handle = format!("{COUNT_PREFIX}{rows}");
+        let ticket = TicketStatementQuery { statement_handle: handle.into() }.as_any().encode_to_vec();
+        return Ok(Planned { schema: COUNT_SCHEMA.clone(), ticket });
+    }
+    let schema = match &parameters {
+        Some(rows) if rows.num_rows() > 0 => statement.bound_schema(&rows.slice(0, 1)).await?,
+        _ => statement.info().dataset_schema.clone(),
+    };
+    let wire = wire_schema(&schema, call.views);
+    let work = Work { statement, parameters, wire: wire.clone() };
+    Ok(Planned { schema: wire, ticket: core.tickets.issue(&call.session, work)? })
+}
+
+/// Runs a statement that changes something and returns the number of rows.
+pub(crate) async fn update(statement: &dyn Statement, parameters: Option<RecordBatch>) -> Result<i64, Status> {
+    if !statement.info().is_update {
+        return Err(Status::invalid_argument("the statement returns rows: run it as a query, not as an update"));
+    }
+    let rows = statement.update(parameters).await?;
+    Ok(i64::try_from(rows).unwrap_or(i64::MAX))
+}
+
+/// Starts the query behind a ticket, or answers the row count behind it.
+pub(crate) async fn fetch(
+    core: &Core,
+    call: &Call,
+    handle: &[u8],
+    mut observation: Observation,
+) -> Result<BoxStream<'static, Result<FlightData, Status>>, Status> {
+    let handle = handle_text(handle)?;
+    let target = core.options.target_message_bytes;
+    if let Some(rows) = handle.strip_prefix(COUNT_PREFIX) {
+        let rows: i64 = rows.parse().map_err(|_| Status::invalid_argument("the ticket is not one of this server's"))?;
+        let batch = one_column(COUNT_SCHEMA.clone(), Arc::new(Int64Array::from(vec![rows])))?;
+        return Ok(encode(COUNT_SCHEMA.clone(), batch, target, observation, None));
+    }
+    let (owner, work) = core.tickets.take(handle, &call.session)?;
+    let started = start(work.statement, work.parameters).await;
+    let (batches, id) = observation.note(started)?;
+    let running = core.tickets.run(handle.to_owned(), (owner, &call.session), id);
+    Ok(encode(work.wire, batches, target, observation, Some(running)))
+}
+
+/// Starts a query; with several rows of parameters it runs once per row, one after the other.
+async fn start(
+    statement: Arc<dyn Statement>,
+    parameters: Option<RecordBatch>,
+) -> Result<(BatchStream, Arc<Mutex<StatementId>>), Status> {
+    let rows = match parameters {
+        Some(rows) if rows.num_rows() != 1 => rows,
+        one_or_none => {
+            let QueryResult { id, batches, .. } = statement.query(one_or_none).await?;
+            return Ok((batches, Arc::new(Mutex::new(id))));
+        }
+    };
+    let id = Arc::new(Mutex::new(StatementId(String::new())));
+    let current = id.clone();
+    let batches = stream::iter(0..rows.num_rows())
+        .then(move |row| {
+            let (statement, current, row) = (statement.clone(), current.clone(), rows.slice(row, 1));
+            async move {
+                let result = statement.query(Some(row)).await?;
+                *current.lock() = result.id;
+                Ok(result.batches)
+            }
+        })
+        .try_flatten()
+        .boxed();
+    Ok((batches, id))
+}
+
+fn one_column(schema: SchemaRef, column: ArrayRef) -> Result<BatchStream, Status> {
+    let batch = RecordBatch::try_new(schema, vec![column]).map_err(error::encoding)?;
+    Ok(stream::iter([Ok(batch)]).boxed())
+}
