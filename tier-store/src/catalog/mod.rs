@@ -1,0 +1,280 @@
+//! Durable truth in an embedded ACID store (redb): tables, chunks, statistics, delta, objects, decisions, heat.
+//!
+//! One thread writes; concurrent commits are grouped into one transaction (group commit). A [`Commit`] is a list of puts
+//! and deletes that become durable together or not at all. After an I/O error the catalog refuses writes until it is
+//! reopened and keeps reading. Keys are big-endian, so a prefix is a range.
+//!
+//! ```text
+//! meta        name                      -> bytes
+//! tables      table id                  -> TableRecord (postcard)
+//! chunks      table id, chunk id        -> ChunkRecord (postcard)
+//! statistics  table id, group of 256    -> bounds (Arrow IPC stream)
+//! delta       table id, sequence        -> rows (Arrow IPC stream)
+//! objects     kind, name                -> JSON (views, external tables, schemas)
+//! epochs      epoch                     -> JSON
+//! moves       epoch, number             -> JSON
+//! heat        table id                  -> bytes
+//! ```
+
+pub mod records;
+mod writer;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use redb::{Database, ReadableDatabase, TableDefinition};
+
+pub use records::{ChunkRecord, TableRecord};
+
+use crate::error::{Error, Result};
+use writer::Writer;
+
+/// Version of the catalog's layout.
+pub const FORMAT_VERSION: u32 = 1;
+const FORMAT_KEY: &[u8] = b"format_version";
+
+/// A key space of the catalog.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Space {
+    Meta,
+    Tables,
+    Chunks,
+    Statistics,
+    Delta,
+    Objects,
+    Epochs,
+    Moves,
+    Heat,
+}
+
+type Bytes = TableDefinition<'static, &'static [u8], &'static [u8]>;
+
+impl Space {
+    const ALL: [Self; 9] = [
+        Self::Meta,
+        Self::Tables,
+        Self::Chunks,
+        Self::Statistics,
+        Self::Delta,
+        Self::Objects,
+        Self::Epochs,
+        Self::Moves,
+        Self::Heat,
+    ];
+
+    fn definition(self) -> Bytes {
+        TableDefinition::new(match self {
+            Self::Meta => "meta",
+            Self::Tables => "tables",
+            Self::Chunks => "chunks",
+            Self::Statistics => "statistics",
+            Self::Delta => "delta",
+            Self::Objects => "objects",
+            Self::Epochs => "epochs",
+            Self::Moves => "moves",
+            Self::Heat => "heat",
+        })
+    }
+}
+
+/// Changes that become durable together.
+#[derive(Debug, Default)]
+pub struct Commit {
+    changes: Vec<(Space, Vec<u8>, Option<Vec<u8>>)>,
+}
+
+impl Commit {
+    /// Sets a key.
+    pub fn put(&mut self, space: Space, key: Vec<u8>, value: Vec<u8>) -> &mut Self {
+        self.changes.push((space, key, Some(value)));
+        self
+    }
+
+    /// Removes a key; absent is fine.
+    pub fn delete(&mut self, space: Space, key: Vec<u8>) -> &mut Self {
+        self.changes.push((space, key, None));
+        self
+    }
+
+    /// True when nothing would change.
+    pub fn is_empty(&self) -> bool {
+        self.changes.is_empty()
+    }
+}
+
+/// A key of one or two numbers, in order.
+pub fn key(parts: &[u64]) -> Vec<u8> {
+    parts.iter().flat_map(|p| p.to_be_bytes()).collect()
+}
+
+/// The `index`-th number of a [`key`].
+pub fn key_part(bytes: &[u8], index: usize) -> u64 {
+    let part = bytes.get(index * 8..index * 8 + 8).and_then(|b| b.try_into().ok());
+    part.map_or(0, u64::from_be_bytes)
+}
+
+/// The open catalog.
+#[derive(Debug)]
+pub struct Catalog {
+    path: PathBuf,
+    database: Arc<Database>,
+    writer: Writer,
+}
+
+impl Catalog {
+    /// Opens or creates the catalog at `path`; `cache_bytes` bounds redb's cache.
+    ///
+    /// # Errors
+    /// [`Error::Locked`] when another process has it open, [`Error::UnsupportedFormat`] for another version.
+    pub fn open(path: &Path, cache_bytes: usize) -> Result<Self> {
+        let database = Database::builder().set_cache_size(cache_bytes).create(path).map_err(|e| open_error(path, e))?;
+        let database = Arc::new(database);
+        let catalog = Self { path: path.to_owned(), writer: Writer::start(Arc::clone(&database)), database };
+        catalog.check_format()?;
+        Ok(catalog)
+    }
+
+    fn check_format(&self) -> Result<()> {
+        match self.get(Space::Meta, FORMAT_KEY)? {
+            None => {
+                let mut commit = Commit::default();
+                commit.put(Space::Meta, FORMAT_KEY.to_vec(), FORMAT_VERSION.to_be_bytes().to_vec());
+                self.commit(commit)
+            }
+            Some(bytes) => {
+                let found = bytes.as_slice().try_into().map_or(0, u32::from_be_bytes);
+                if found == FORMAT_VERSION {
+                    return Ok(());
+                }
+                Err(Error::UnsupportedFormat { path: self.path.clone(), found, supported: FORMAT_VERSION })
+            }
+        }
+    }
+
+    /// Makes changes durable; returns after the fsync.
+    pub fn commit(&self, commit: Commit) -> Result<()> {
+        self.writer.submit(commit).wait()
+    }
+
+    /// One value.
+    pub fn get(&self, space: Space, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        let read = self.database.begin_read().map_err(catalog_error)?;
+        match read.open_table(space.definition()) {
+            Ok(table) => Ok(table.get(key).map_err(catalog_error)?.map(|v| v.value().to_vec())),
+            Err(redb::TableError::TableDoesNotExist(_)) => Ok(None),
+            Err(error) => Err(catalog_error(error)),
+        }
+    }
+
+    /// Calls `visit` with each key that starts with `prefix`, in order, until it returns false.
+    pub fn scan(&self, space: Space, prefix: &[u8], visit: impl FnMut(&[u8], &[u8]) -> Result<bool>) -> Result<()> {
+        self.walk(space, prefix, false, visit)
+    }
+
+    /// As [`Catalog::scan`], from the last key to the first.
+    pub fn scan_back(
+        &self,
+        space: Space,
+        prefix: &[u8],
+        visit: impl FnMut(&[u8], &[u8]) -> Result<bool>,
+    ) -> Result<()> {
+        self.walk(space, prefix, true, visit)
+    }
+
+    fn walk(
+        &self,
+        space: Space,
+        prefix: &[u8],
+        backwards: bool,
+        mut visit: impl FnMut(&[u8], &[u8]) -> Result<bool>,
+    ) -> Result<()> {
+        let read = self.database.begin_read().map_err(catalog_error)?;
+        let table = match read.open_table(space.definition()) {
+            Ok(table) => table,
+            Err(redb::TableError::TableDoesNotExist(_)) => return Ok(()),
+            Err(error) => return Err(catalog_error(error)),
+        };
+        let mut range = match successor(prefix) {
+            Some(end) => table.range::<&[u8]>(prefix..end.as_slice()),
+            None => table.range::<&[u8]>(prefix..),
+        }
+        .map_err(catalog_error)?;
+        while let Some(entry) = if backwards { range.next_back() } else { range.next() } {
+            let (key, value) = entry.map_err(catalog_error)?;
+            if !visit(key.value(), value.value())? {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The smallest key above all keys that start with `prefix`.
+fn successor(prefix: &[u8]) -> Option<Vec<u8>> {
+    let last = prefix.iter().rposition(|b| *b != u8::MAX)?;
+    let mut end = prefix.get(..=last)?.to_vec();
+    *end.last_mut()? += 1;
+    Some(end)
+}
+
+fn catalog_error(error: impl std::fmt::Display) -> Error {
+    Error::Catalog(error.to_string())
+}
+
+fn open_error(path: &Path, error: redb::DatabaseError) -> Error {
+    match error {
+        redb::DatabaseError::DatabaseAlreadyOpen => {
+            Error::Locked { path: path.parent().unwrap_or(path).to_owned(), holder: "unknown".into() }
+        }
+        redb::DatabaseError::Storage(redb::StorageError::Io(source)) if source.raw_os_error().is_some() => {
+            Error::io("open", path, &source)
+        }
+        other => Error::Corrupt { path: path.to_owned(), what: format!("not a Terrace catalog: {other}") },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn commits_survive_a_reopen_and_prefixes_are_ranges() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("catalog.redb");
+        {
+            let catalog = Catalog::open(&path, 1 << 20).unwrap();
+            let mut commit = Commit::default();
+            for n in 0..3 {
+                commit.put(Space::Chunks, key(&[7, n]), vec![n as u8]);
+            }
+            commit.put(Space::Chunks, key(&[8, 0]), vec![9]);
+            catalog.commit(commit).unwrap();
+        }
+        let catalog = Catalog::open(&path, 1 << 20).unwrap();
+        let mut seen = Vec::new();
+        let visit = |k: &[u8], v: &[u8]| {
+            seen.push((key_part(k, 1), v[0]));
+            Ok(true)
+        };
+        catalog.scan_back(Space::Chunks, &key(&[7]), visit).unwrap();
+        assert_eq!(seen, [(2, 2), (1, 1), (0, 0)]);
+        assert!(matches!(Catalog::open(&path, 1 << 20), Err(Error::Locked { .. })));
+    }
+
+    #[test]
+    fn other_versions_and_foreign_files_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("catalog.redb");
+        let catalog = Catalog::open(&path, 1 << 20).unwrap();
+        let mut commit = Commit::default();
+        commit.put(Space::Meta, FORMAT_KEY.to_vec(), 99u32.to_be_bytes().to_vec());
+        catalog.commit(commit).unwrap();
+        drop(catalog);
+        assert!(matches!(Catalog::open(&path, 1 << 20), Err(Error::UnsupportedFormat { found: 99, .. })));
+        let foreign = dir.path().join("foreign");
+        std::fs::write(&foreign, b"PAR1 not a catalog at all, but long enough to be read as one").unwrap();
+        assert!(matches!(Catalog::open(&foreign, 1 << 20), Err(Error::Corrupt { .. })));
+    }
+}

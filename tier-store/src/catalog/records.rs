@@ -1,0 +1,63 @@
+//! The records of the catalog and their encoding.
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::{Schema, SchemaRef};
+use arrow_ipc::reader::StreamReader;
+use arrow_ipc::writer::StreamWriter;
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+use crate::table::{Home, TableName, TableOptions};
+
+/// A table as stored.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct TableRecord {
+    /// Schema and name.
+    pub name: TableName,
+    /// Columns, as an Arrow IPC stream without batches.
+    pub schema: Vec<u8>,
+    /// Names of the key columns, in order.
+    pub primary_key: Vec<String>,
+    /// Settings.
+    pub options: TableOptions,
+}
+
+/// A chunk as stored.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ChunkRecord {
+    /// Path of its file, relative to the SSD tier's folder.
+    pub file: String,
+    /// Size of the file.
+    pub file_bytes: u64,
+    /// Rows.
+    pub rows: u32,
+    /// One per column.
+    pub homes: Vec<Home>,
+}
+
+/// Encodes a record.
+pub fn encode<T: Serialize>(record: &T) -> Result<Vec<u8>> {
+    postcard::to_stdvec(record).map_err(|e| Error::Catalog(format!("cannot encode a record: {e}")))
+}
+
+/// Decodes a record; `what` names it in the error.
+pub fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8], what: &str) -> Result<T> {
+    postcard::from_bytes(bytes).map_err(|e| Error::Catalog(format!("cannot read {what}: {e}")))
+}
+
+/// Batches as an Arrow IPC stream.
+pub fn encode_batches(schema: &Schema, batches: &[RecordBatch]) -> Result<Vec<u8>> {
+    let mut writer = StreamWriter::try_new(Vec::new(), schema)?;
+    for batch in batches {
+        writer.write(batch)?;
+    }
+    writer.finish()?;
+    Ok(writer.into_inner()?)
+}
+
+/// Schema and batches of an Arrow IPC stream.
+pub fn decode_batches(bytes: &[u8]) -> Result<(SchemaRef, Vec<RecordBatch>)> {
+    let reader = StreamReader::try_new(bytes, None)?;
+    let schema = reader.schema();
+    Ok((schema, reader.collect::<Result<Vec<_>, _>>()?))
+}

@@ -1,0 +1,70 @@
+//! Time as a dependency: production code asks a [`Clock`], tests and simulations pass their own.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// A source of time.
+pub trait Clock: Send + Sync + std::fmt::Debug {
+    /// Microseconds since an arbitrary start; never goes back.
+    fn now_us(&self) -> u64;
+    /// Microseconds since the Unix epoch; may jump.
+    fn unix_us(&self) -> u64;
+    /// Blocks the calling thread (or advances virtual time).
+    fn sleep(&self, duration: Duration);
+}
+
+/// The machine's clock.
+#[derive(Debug)]
+pub struct SystemClock {
+    start: Instant,
+}
+
+impl Default for SystemClock {
+    #[allow(clippy::disallowed_methods)]
+    fn default() -> Self {
+        Self { start: Instant::now() }
+    }
+}
+
+impl Clock for SystemClock {
+    fn now_us(&self) -> u64 {
+        self.start.elapsed().as_micros() as u64
+    }
+
+    #[allow(clippy::disallowed_methods)]
+    fn unix_us(&self) -> u64 {
+        SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros() as u64
+    }
+
+    #[allow(clippy::disallowed_methods)]
+    fn sleep(&self, duration: Duration) {
+        std::thread::sleep(duration);
+    }
+}
+
+/// A clock that moves only when told to; `sleep` advances it.
+#[derive(Debug, Default)]
+pub struct ManualClock {
+    now_us: AtomicU64,
+}
+
+impl ManualClock {
+    /// Moves time forward.
+    pub fn advance(&self, duration: Duration) {
+        self.now_us.fetch_add(duration.as_micros() as u64, Ordering::SeqCst);
+    }
+}
+
+impl Clock for ManualClock {
+    fn now_us(&self) -> u64 {
+        self.now_us.load(Ordering::SeqCst)
+    }
+
+    fn unix_us(&self) -> u64 {
+        self.now_us()
+    }
+
+    fn sleep(&self, duration: Duration) {
+        self.advance(duration);
+    }
+}

@@ -1,0 +1,114 @@
+//! The errors of the tier store: kinds a caller can act on, with what and where.
+
+use std::path::PathBuf;
+
+/// Result of every fallible operation of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why an operation of the tier store failed.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The operating system refused an operation on a file or device.
+    #[error("cannot {action} {}: {message}", path.display())]
+    Io {
+        /// What was attempted, as a verb ("read", "create").
+        action: &'static str,
+        /// The file, folder or device.
+        path: PathBuf,
+        /// `errno` if there was one.
+        errno: Option<i32>,
+        /// The operating system's words.
+        message: String,
+    },
+    /// Stored bytes are not what was written; the file is named.
+    #[error("{} is damaged: {what}", path.display())]
+    Corrupt {
+        /// The damaged file.
+        path: PathBuf,
+        /// Which chunk, column and offset, and what is wrong there.
+        what: String,
+    },
+    /// A file or catalog of a format this build does not know.
+    #[error("{} has format version {found}; this build reads version {supported}. Use a matching release, or export and load again", path.display())]
+    UnsupportedFormat {
+        /// The file.
+        path: PathBuf,
+        /// Version found.
+        found: u32,
+        /// Version this build reads.
+        supported: u32,
+    },
+    /// Nothing of that name exists.
+    #[error("{kind} '{name}' does not exist")]
+    NotFound {
+        /// "table", "tier", "schema", ...
+        kind: &'static str,
+        /// As given.
+        name: String,
+    },
+    /// The name is taken.
+    #[error("{kind} '{name}' already exists")]
+    AlreadyExists {
+        /// "table", "view", ...
+        kind: &'static str,
+        /// As given.
+        name: String,
+    },
+    /// Rows do not fit the table.
+    #[error("rows do not fit table '{table}': {what}")]
+    SchemaMismatch {
+        /// The table.
+        table: String,
+        /// Column, expected and found type.
+        what: String,
+    },
+    /// A byte limit would be exceeded.
+    #[error("{account} is full: {asked_bytes} bytes asked, {used_bytes} of {limit_bytes} in use")]
+    BudgetExceeded {
+        /// Tier or memory account.
+        account: String,
+        /// Bytes asked for.
+        asked_bytes: u64,
+        /// Bytes in use.
+        used_bytes: u64,
+        /// The limit.
+        limit_bytes: u64,
+    },
+    /// Another process has the data directory open.
+    #[error("{} is in use by another server (process {holder}); stop it or choose another --data-dir", path.display())]
+    Locked {
+        /// The data directory.
+        path: PathBuf,
+        /// Process id of the holder, or "unknown".
+        holder: String,
+    },
+    /// The catalog refused or failed.
+    #[error("catalog: {0}")]
+    Catalog(String),
+    /// A request that makes no sense, with what to do instead.
+    #[error("{0}")]
+    Invalid(String),
+    /// A feature that is not there.
+    #[error("not supported: {0}")]
+    Unsupported(String),
+    /// The operation was cancelled.
+    #[error("cancelled")]
+    Cancelled,
+    /// Arrow refused an operation.
+    #[error("arrow: {0}")]
+    Arrow(String),
+}
+
+impl Error {
+    /// Wraps an I/O error with what was attempted and where.
+    pub fn io(action: &'static str, path: impl Into<PathBuf>, source: &std::io::Error) -> Self {
+        Self::Io { action, path: path.into(), errno: source.raw_os_error(), message: source.to_string() }
+    }
+}
+
+impl From<arrow::error::ArrowError> for Error {
+    fn from(error: arrow::error::ArrowError) -> Self {
+        Self::Arrow(error.to_string())
+    }
+}

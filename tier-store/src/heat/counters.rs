@@ -1,0 +1,68 @@
+//! Access counters of one segment.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// How a segment is accessed (Dreseler 2021, section 6.2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Pattern {
+    /// The whole segment, in order.
+    Sequential,
+    /// Ascending positions, some skipped.
+    Monotonic,
+    /// Positions in no order.
+    Random,
+    /// A few rows by key.
+    Point,
+}
+
+impl Pattern {
+    /// All patterns, in the order of [`PatternCounts`].
+    pub const ALL: [Self; 4] = [Self::Sequential, Self::Monotonic, Self::Random, Self::Point];
+
+    /// Lower-case name, as in metrics and SQL.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Sequential => "sequential",
+            Self::Monotonic => "monotonic",
+            Self::Random => "random",
+            Self::Point => "point",
+        }
+    }
+}
+
+/// Accesses and values read by pattern, in the order of [`Pattern::ALL`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PatternCounts {
+    /// Scans that touched the segment.
+    pub accesses: [u64; 4],
+    /// Values they read.
+    pub values: [u64; 4],
+}
+
+/// The counters of one segment: 48 bytes.
+#[derive(Debug, Default)]
+pub struct SegmentCounters {
+    accesses: [AtomicU32; 4],
+    values: [AtomicU64; 4],
+}
+
+impl SegmentCounters {
+    /// Counts one access that read `values` values. Call once per scan of the segment.
+    #[inline]
+    pub fn record(&self, pattern: Pattern, values: u64) {
+        let i = pattern as usize;
+        if let (Some(accesses), Some(total)) = (self.accesses.get(i), self.values.get(i)) {
+            accesses.fetch_add(1, Ordering::Relaxed);
+            total.fetch_add(values, Ordering::Relaxed);
+        }
+    }
+
+    /// A copy of all counters (not atomic across patterns).
+    pub fn snapshot(&self) -> PatternCounts {
+        PatternCounts {
+            accesses: std::array::from_fn(|i| self.accesses.get(i).map_or(0, |c| c.load(Ordering::Relaxed).into())),
+            values: std::array::from_fn(|i| self.values.get(i).map_or(0, |c| c.load(Ordering::Relaxed))),
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! Heat: what an epoch knows of every segment, as decayed means of counter differences.
+//!
+//! Each epoch calls [`Heat::observe`] once. A segment's heat is the mean of its accesses per epoch over the past, in
+//! which an epoch weighs half as much as one `half_life_epochs` later. The mean is exact from the first epoch on: the
+//! sum of the weights is kept per chunk, so a new chunk is not held colder than it is. Chunks that left their table are
+//! forgotten. The heat of a table is saved as one compact blob, so a restart begins where the process stopped.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::{Pattern, PatternCounts};
+use crate::error::{Error, Result};
+use crate::table::{Chunk, ChunkId, TableId};
+
+/// First bytes of a blob; the last one is its format version.
+const MAGIC: [u8; 4] = *b"TRH\x01";
+/// Decayed accesses below this are noise of old epochs and not worth a saved byte.
+const NEGLIGIBLE: f32 = 1e-6;
+
+/// Names one segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
+pub struct SegmentKey {
+    /// The table.
+    pub table: TableId,
+    /// The chunk within it.
+    pub chunk: ChunkId,
+    /// The column's position in the table's schema.
+    pub column: u32,
+}
+
+/// Expected accesses of one segment in the next epoch, by pattern in the order of [`Pattern::ALL`].
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct SegmentHeat {
+    /// Scans per epoch.
+    pub accesses: [f32; 4],
+    /// Values these scans read per epoch.
+    pub values: [f32; 4],
+}
+
+impl SegmentHeat {
+    /// Accesses per epoch, all patterns together.
+    pub fn total(&self) -> f32 {
+        self.accesses.iter().sum()
+    }
+
+    /// The pattern with most accesses, and how many; `None` when there are none.
+    pub fn dominant(&self) -> Option<(Pattern, f32)> {
+        let pairs = Pattern::ALL.into_iter().zip(self.accesses).filter(|(_, accesses)| *accesses > NEGLIGIBLE);
+        pairs.max_by(|a, b| a.1.total_cmp(&b.1))
+    }
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Tracked {
+    /// Weighted sums, not yet divided by the chunk's weight.
+    sums: SegmentHeat,
+    /// Counters at the last observation.
+    last: PatternCounts,
+}
+
+impl Tracked {
+    fn fold(&mut self, now: PatternCounts, decay: f32) {
+        let pairs = self.sums.accesses.iter_mut().zip(now.accesses.iter().zip(self.last.accesses));
+        for (sum, (now, last)) in pairs {
+            // Access counters are 32 bits wide and wrap.
+            *sum = *sum * decay + (*now as u32).wrapping_sub(last as u32) as f32;
+        }
+        let pairs = self.sums.values.iter_mut().zip(now.values.iter().zip(self.last.values));
+        for (sum, (now, last)) in pairs {
+            *sum = *sum * decay + now.wrapping_sub(last) as f32;
+        }
+        self.last = now;
+    }
+}
+
+#[derive(Debug, Clone)]
+struct ChunkHeat {
+    /// Sum of the weights of the epochs folded so far; 0 before the first.
+    weight: f32,
+    /// The last observation that saw the chunk.
+    seen: u64,
+    segments: Box<[Tracked]>,
+}
+
+/// Decayed accesses of all segments. About 120 bytes per segment.
+#[derive(Debug, Clone, Default)]
+pub struct Heat {
+    chunks: HashMap<(TableId, ChunkId), ChunkHeat>,
+    observations: u64,
+}
+
+impl Heat {
+    /// Folds what the counters of `chunks` grew by since the last call; forgets chunks that are not among them.
+    pub fn observe<'a>(&mut self, chunks: impl IntoIterator<Item = &'a Arc<Chunk>>, half_life_epochs: f64) {
+        let decay = if half_life_epochs > 0.0 { 0.5_f64.powf(1.0 / half_life_epochs) as f32 } else { 0.0 };
+        self.observations += 1;
+        for chunk in chunks {
+            let entry = self.chunks.entry((chunk.table, chunk.id)).or_insert_with(|| ChunkHeat {
+                weight: 0.0,
+                seen: 0,
+                segments: vec![Tracked::default(); chunk.segments.len()].into(),
+            });
+            entry.seen = self.observations;
+            entry.weight = entry.weight * decay + 1.0;
+            for (tracked, segment) in entry.segments.iter_mut().zip(&chunk.segments) {
+                tracked.fold(segment.counters.snapshot(), decay);
+            }
+        }
+        self.chunks.retain(|_, chunk| chunk.seen == self.observations);
+    }
+
+    /// The heat of one segment; zero when it was never observed.
+    pub fn get(&self, key: &SegmentKey) -> SegmentHeat {
+        self.chunks
+            .get(&(key.table, key.chunk))
+            .and_then(|chunk| Some((chunk.weight, chunk.segments.get(key.column as usize)?)))
+            .map_or_else(SegmentHeat::default, |(weight, tracked)| mean(tracked, weight))
+    }
+
+    /// The `k` segments with most accesses per epoch, hottest first; ties in order of key. Untouched ones are left out.
+    pub fn top(&self, k: usize) -> Vec<(SegmentKey, SegmentHeat)> {
+        let mut all: Vec<(SegmentKey, SegmentHeat)> = self
+            .chunks
+            .iter()
+            .flat_map(|(&(table, chunk), heat)| {
+                heat.segments.iter().enumerate().map(move |(column, tracked)| {
+                    (SegmentKey { table, chunk, column: column as u32 }, mean(tracked, heat.weight))
+                })
+            })
+            .filter(|(_, heat)| heat.total() > NEGLIGIBLE)
+            .collect();
+        all.sort_by(|a, b| b.1.total().total_cmp(&a.1.total()).then(a.0.cmp(&b.0)));
+        all.truncate(k);
+        all
+    }
+
+    /// Forgets a dropped table.
+    pub fn forget(&mut self, table: TableId) {
+        self.chunks.retain(|(owner, _), _| *owner != table);
+    }
+
+    /// True when nothing is known.
+    pub fn is_empty(&self) -> bool {
+        self.chunks.is_empty()
+    }
+
+    /// The heat of one table, for the catalog:
+    ///
+    /// ```text
+    /// magic 4 | chunks: u32, then per chunk: id u64 | columns u32 | touched columns u32, then per touched column:
+    ///           column u32 | pattern bits u8 | per set bit: accesses f32, values f32       (little endian)
+    /// ```
+    pub fn to_blob(&self, table: TableId) -> Vec<u8> {
+        let mut chunks: Vec<_> = self.chunks.iter().filter(|((owner, _), _)| *owner == table).collect();
+        chunks.sort_by_key(|((_, id), _)| *id);
+        let mut blob = MAGIC.to_vec();
+        blob.extend((chunks.len() as u32).to_le_bytes());
+        for ((_, id), chunk) in chunks {
+            blob.extend(id.0.to_le_bytes());
+            blob.extend((chunk.segments.len() as u32).to_le_bytes());
+            let means = chunk.segments.iter().map(|tracked| mean(tracked, chunk.weight)).enumerate();
+            let touched: Vec<_> = means.filter(|(_, heat)| heat.total() > NEGLIGIBLE).collect();
+            blob.extend((touched.len() as u32).to_le_bytes());
+            for (column, heat) in touched {
+                let pairs =
+                    || heat.accesses.into_iter().zip(heat.values).enumerate().filter(|(_, (a, _))| *a > NEGLIGIBLE);
+                blob.extend((column as u32).to_le_bytes());
+                blob.push(pairs().fold(0, |bits, (pattern, _)| bits | 1 << pattern));
+                for (_, (accesses, values)) in pairs() {
+                    blob.extend(accesses.to_le_bytes());
+                    blob.extend(values.to_le_bytes());
+                }
+            }
+        }
+        blob
+    }
+
+    /// Takes up what [`Heat::to_blob`] saved, as if it had been observed over one epoch by counters that stand at 0.
+    /// Fails with [`Error::Catalog`] on a foreign or cut blob and then changes nothing.
+    pub fn add_blob(&mut self, table: TableId, blob: &[u8]) -> Result<()> {
+        let chunks = parse(blob).ok_or_else(|| {
+            Error::Catalog(format!("the saved heat of table {} cannot be read; placement starts without it", table.0))
+        })?;
+        self.chunks.extend(chunks.into_iter().map(|(id, chunk)| ((table, id), chunk)));
+        Ok(())
+    }
+}
+
+fn mean(tracked: &Tracked, weight: f32) -> SegmentHeat {
+    let scale = if weight > 0.0 { 1.0 / weight } else { 0.0 };
+    SegmentHeat { accesses: tracked.sums.accesses.map(|s| s * scale), values: tracked.sums.values.map(|s| s * scale) }
+}
+
+fn take<const N: usize>(blob: &mut &[u8]) -> Option<[u8; N]> {
+    let (head, rest) = blob.split_first_chunk::<N>()?;
+    *blob = rest;
+    Some(*head)
+}
+
+fn parse(mut blob: &[u8]) -> Option<Vec<(ChunkId, ChunkHeat)>> {
+    let blob = &mut blob;
+    if take::<4>(blob)? != MAGIC {
+        return None;
+    }
+    let count = u32::from_le_bytes(take(blob)?);
+    let mut chunks = Vec::new();
+    for _ in 0..count {
+        let id = ChunkId(u64::from_le_bytes(take(blob)?));
+        let columns = u32::from_le_bytes(take(blob)?) as usize;
+        let touched = u32::from_le_bytes(take(blob)?);
+        // Far above any schema; keeps a damaged count from asking for the machine's memory.
+        if columns > 1 << 20 {
+            return None;
+        }
+        let mut segments = vec![Tracked::default(); columns];
+        for _ in 0..touched {
+            let tracked = segments.get_mut(u32::from_le_bytes(take(blob)?) as usize)?;
+            let [bits] = take::<1>(blob)?;
+            let slots = tracked.sums.accesses.iter_mut().zip(&mut tracked.sums.values).enumerate();
+            for (_, (accesses, values)) in slots.filter(|(pattern, _)| bits & (1 << pattern) != 0) {
+                *accesses = f32::from_le_bytes(take(blob)?);
+                *values = f32::from_le_bytes(take(blob)?);
+                if !(accesses.is_finite() && values.is_finite() && *accesses >= 0.0 && *values >= 0.0) {
+                    return None;
+                }
+            }
+        }
+        chunks.push((id, ChunkHeat { weight: 1.0, seen: 0, segments: segments.into() }));
+    }
+    blob.is_empty().then_some(chunks)
+}

@@ -1,0 +1,178 @@
+//! Threads and `pread`: the engine for machines without io_uring (many containers).
+//!
+//! [`Workers`] is the queue with its threads; what a read does is a [`Device`], so that the simulated engine shares all
+//! of it. Threads sleep on a condition variable when there is nothing to do and are joined when the engine is dropped.
+
+use std::collections::VecDeque;
+use std::fmt::Debug;
+use std::mem::MaybeUninit;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use parking_lot::{Condvar, Mutex};
+
+use super::request::{Request, pread};
+use super::{BlockIo, IoFile, IoStats, ReadHandle};
+use crate::error::Result;
+
+/// Concurrent reads; past eight a disk gains latency rather than throughput.
+const THREADS: usize = 8;
+
+/// Where [`Workers`] read from.
+pub(crate) trait Device: Send + Sync + Debug + 'static {
+    /// Which of `waiting` (at least 1) queued requests comes next.
+    fn pick(&self, _waiting: usize) -> usize {
+        0
+    }
+
+    /// Reads some bytes at `offset`; 0 means the file ends there.
+    fn read_at(&self, file: &IoFile, target: &mut [MaybeUninit<u8>], offset: u64) -> std::io::Result<usize>;
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    waiting: VecDeque<Request>,
+    paused: bool,
+    stopped: bool,
+}
+
+#[derive(Debug)]
+struct Shared<D> {
+    device: D,
+    queue: Mutex<Queue>,
+    changed: Condvar,
+    stats: Arc<IoStats>,
+}
+
+/// A queue of reads and the threads that serve it.
+#[derive(Debug)]
+pub(crate) struct Workers<D: Device> {
+    shared: Arc<Shared<D>>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl<D: Device> Workers<D> {
+    #[allow(clippy::disallowed_methods)]
+    pub(crate) fn start(device: D, threads: usize) -> Self {
+        let shared = Arc::new(Shared {
+            device,
+            queue: Mutex::new(Queue::default()),
+            changed: Condvar::new(),
+            stats: Arc::new(IoStats::default()),
+        });
+        let threads = (0..threads)
+            .filter_map(|i| {
+                let shared = Arc::clone(&shared);
+                let builder = std::thread::Builder::new().name(format!("terrace-io-{i}"));
+                builder.spawn(move || shared.serve()).inspect_err(|e| tracing::error!(%e, "no I/O thread")).ok()
+            })
+            .collect();
+        Self { shared, threads }
+    }
+
+    pub(crate) fn device(&self) -> &D {
+        &self.shared.device
+    }
+
+    pub(crate) fn stats(&self) -> &IoStats {
+        &self.shared.stats
+    }
+
+    pub(crate) fn submit(&self, file: &Arc<IoFile>, offset: u64, len: usize) -> ReadHandle {
+        let (handle, request) = Request::new(&self.shared.stats, file, offset, len);
+        // Without a thread nobody would ever answer; the dropped request cancels instead.
+        if let (Some(request), false) = (request, self.threads.is_empty()) {
+            self.shared.queue.lock().waiting.push_back(request);
+            self.shared.changed.notify_one();
+        }
+        handle
+    }
+
+    pub(crate) fn set_paused(&self, paused: bool) {
+        self.shared.queue.lock().paused = paused;
+        self.shared.changed.notify_all();
+    }
+}
+
+impl<D: Device> Shared<D> {
+    fn serve(&self) {
+        while let Some(request) = self.next() {
+            request.run(&self.stats, |file, target, offset| self.device.read_at(file, target, offset));
+        }
+    }
+
+    fn next(&self) -> Option<Request> {
+        let mut queue = self.queue.lock();
+        loop {
+            if queue.stopped {
+                return None;
+            }
+            if !queue.paused && !queue.waiting.is_empty() {
+                let chosen = self.device.pick(queue.waiting.len());
+                if let Some(request) = queue.waiting.remove(chosen) {
+                    return Some(request);
+                }
+            }
+            self.changed.wait(&mut queue);
+        }
+    }
+}
+
+impl<D: Device> Drop for Workers<D> {
+    fn drop(&mut self) {
+        let withdrawn = {
+            let mut queue = self.shared.queue.lock();
+            queue.stopped = true;
+            std::mem::take(&mut queue.waiting)
+        };
+        drop(withdrawn);
+        self.shared.changed.notify_all();
+        for thread in self.threads.drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("an I/O thread panicked");
+            }
+        }
+    }
+}
+
+/// Plain `pread`.
+#[derive(Debug)]
+struct Pread;
+
+impl Device for Pread {
+    fn read_at(&self, file: &IoFile, target: &mut [MaybeUninit<u8>], offset: u64) -> std::io::Result<usize> {
+        pread(file, target, offset)
+    }
+}
+
+/// The blocking engine.
+#[derive(Debug)]
+pub struct BlockingEngine {
+    workers: Workers<Pread>,
+}
+
+impl BlockingEngine {
+    /// Starts its threads.
+    pub fn start() -> Self {
+        Self { workers: Workers::start(Pread, THREADS) }
+    }
+}
+
+impl BlockIo for BlockingEngine {
+    fn name(&self) -> &'static str {
+        "blocking"
+    }
+
+    fn open(&self, path: &Path) -> Result<Arc<IoFile>> {
+        IoFile::open(path)
+    }
+
+    fn read(&self, file: &Arc<IoFile>, offset: u64, len: usize) -> ReadHandle {
+        self.workers.submit(file, offset, len)
+    }
+
+    fn stats(&self) -> &IoStats {
+        self.workers.stats()
+    }
+}

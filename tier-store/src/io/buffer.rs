@@ -1,0 +1,182 @@
+//! Block-aligned memory for direct I/O, and its way into Arrow.
+//!
+//! A buffer holds whole blocks; what was asked for is a window inside them. Memory is not cleared when allocated: an
+//! engine fills the window before it hands a buffer out, which is why [`AlignedBuffer::as_slice`] is safe.
+//! As an Arrow buffer the allocation has an owner of its own, so slices report their own size and the charge that
+//! travels with it ends with the last reader.
+
+use std::alloc::{Layout, alloc, dealloc};
+use std::fmt;
+use std::mem::MaybeUninit;
+use std::ptr::NonNull;
+
+use arrow::buffer::Buffer;
+
+use super::BLOCK_BYTES;
+use crate::error::{Error, Result};
+use crate::tier::Charge;
+
+/// Heap memory with a chosen alignment.
+struct Allocation {
+    start: NonNull<u8>,
+    layout: Layout,
+}
+
+// SAFETY: the memory has one owner and no thread affinity; shared access is read-only.
+unsafe impl Send for Allocation {}
+// SAFETY: as above; writing needs `&mut`.
+unsafe impl Sync for Allocation {}
+
+impl Allocation {
+    /// `bytes` (more than 0) of uninitialised memory.
+    fn new(bytes: usize, align: usize) -> Result<Self> {
+        let out_of_memory = || Error::Io {
+            action: "allocate",
+            path: "memory".into(),
+            errno: Some(libc::ENOMEM),
+            message: format!("no memory for {bytes} bytes"),
+        };
+        let layout = Layout::from_size_align(bytes, align).map_err(|_| out_of_memory())?;
+        if layout.size() == 0 {
+            return Err(out_of_memory());
+        }
+        // SAFETY: the layout has a size above 0.
+        let start = NonNull::new(unsafe { alloc(layout) }).ok_or_else(out_of_memory)?;
+        Ok(Self { start, layout })
+    }
+}
+
+impl Drop for Allocation {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `new` with this layout; nobody else frees it.
+        unsafe { dealloc(self.start.as_ptr(), self.layout) }
+    }
+}
+
+/// Bytes of one read: a window inside whole, aligned blocks.
+pub struct AlignedBuffer {
+    /// `None` for an empty window.
+    memory: Option<Allocation>,
+    window_start: usize,
+    window_len: usize,
+}
+
+/// What keeps an Arrow buffer's memory and its charge alive.
+struct Owner {
+    _memory: Allocation,
+    _charge: Option<Charge>,
+}
+
+impl AlignedBuffer {
+    /// Unfilled blocks that enclose `offset .. offset + len` of a file. The caller fills the window.
+    pub(crate) fn for_window(offset: u64, len: usize) -> Result<Self> {
+        let window_start = (offset % BLOCK_BYTES as u64) as usize;
+        Self::with_window(window_start, len, BLOCK_BYTES)
+    }
+
+    /// A copy of `bytes` at an address that is a multiple of `align` (a power of two).
+    pub fn copy_of(bytes: &[u8], align: usize) -> Result<Self> {
+        let mut copy = Self::with_window(0, bytes.len(), align)?;
+        if let Some(target) = copy.blocks_mut().get_mut(..bytes.len()) {
+            target.write_copy_of_slice(bytes);
+        }
+        Ok(copy)
+    }
+
+    fn with_window(window_start: usize, window_len: usize, align: usize) -> Result<Self> {
+        let memory = match window_len {
+            0 => None,
+            _ => Some(Allocation::new((window_start + window_len).next_multiple_of(align), align)?),
+        };
+        Ok(Self { memory, window_start, window_len })
+    }
+
+    /// Bytes allocated: those of the enclosing blocks.
+    pub fn allocated_bytes(&self) -> usize {
+        self.memory.as_ref().map_or(0, |m| m.layout.size())
+    }
+
+    /// The blocks, for the engine to fill.
+    pub(crate) fn blocks_mut(&mut self) -> &mut [MaybeUninit<u8>] {
+        match &self.memory {
+            // SAFETY: the allocation has this many bytes, `MaybeUninit` needs no initialisation, and `&mut self` is
+            // the only access.
+            Some(m) => unsafe { std::slice::from_raw_parts_mut(m.start.as_ptr().cast(), m.layout.size()) },
+            None => &mut [],
+        }
+    }
+
+    /// Where the window ends, counted from the first block.
+    pub(crate) fn window_end(&self) -> usize {
+        self.window_start + self.window_len
+    }
+
+    /// The bytes asked for.
+    pub fn as_slice(&self) -> &[u8] {
+        match &self.memory {
+            // SAFETY: the window lies inside the allocation by construction, and every buffer that leaves this crate
+            // had its window filled (the engines check the count; `copy_of` writes all of it).
+            Some(m) => unsafe {
+                std::slice::from_raw_parts(m.start.as_ptr().add(self.window_start), self.window_len)
+            },
+            None => &[],
+        }
+    }
+
+    /// The window as an Arrow buffer, without copying. The memory is freed and `charge` ends with the last slice of it.
+    pub fn into_arrow(self, charge: Option<Charge>) -> Buffer {
+        let Some(memory) = self.memory else { return Buffer::from(Vec::<u8>::new()) };
+        // SAFETY: the window lies inside the allocation, so the sum stays in bounds and is not null.
+        let start = unsafe { memory.start.add(self.window_start) };
+        let owner = std::sync::Arc::new(Owner { _memory: memory, _charge: charge });
+        // SAFETY: the window is initialised (see `as_slice`) and lives as long as its owner.
+        unsafe { Buffer::from_custom_allocation(start, self.window_len, owner) }
+    }
+}
+
+impl fmt::Debug for AlignedBuffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AlignedBuffer").field("window_len", &self.window_len).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::tier::Account;
+
+    #[test]
+    fn the_window_keeps_the_offset_within_its_block() {
+        let mut buffer = AlignedBuffer::for_window(4096 * 3 + 128, 4000).unwrap();
+        assert_eq!((buffer.allocated_bytes(), buffer.window_end()), (8192, 4128));
+        for (i, byte) in buffer.blocks_mut().iter_mut().enumerate() {
+            byte.write((i % 251) as u8);
+        }
+        assert_eq!(buffer.as_slice().len(), 4000);
+        assert_eq!(buffer.as_slice()[0], 128);
+        let arrow = buffer.into_arrow(None);
+        assert_eq!(arrow.as_ptr() as usize % 64, 0);
+        assert_eq!(arrow[3999], ((128 + 3999) % 251) as u8);
+    }
+
+    #[test]
+    fn the_charge_ends_with_the_last_slice() {
+        let account = Account::new("dram", 1000);
+        let buffer = AlignedBuffer::copy_of(&[7; 100], 64).unwrap();
+        let arrow = buffer.into_arrow(Some(account.try_charge(128).unwrap()));
+        let slice = arrow.slice_with_length(10, 20);
+        drop(arrow);
+        assert_eq!((account.used_bytes(), slice.as_slice()), (128, &[7; 20][..]));
+        assert_eq!(slice.capacity(), 100);
+        drop(slice);
+        assert_eq!(account.used_bytes(), 0);
+    }
+
+    #[test]
+    fn an_empty_window_needs_no_memory() {
+        let buffer = AlignedBuffer::for_window(77, 0).unwrap();
+        assert_eq!((buffer.allocated_bytes(), buffer.as_slice().len()), (0, 0));
+        assert!(buffer.into_arrow(None).is_empty());
+    }
+}

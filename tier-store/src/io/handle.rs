@@ -1,0 +1,242 @@
+//! The two ends of a read: what the caller awaits and what the engine completes.
+//!
+//! ```text
+//!   queued --begin--> running --complete--> done --poll/wait--> gone
+//!     |                  |
+//!     | handle dropped   | handle dropped
+//!     v                  v
+//!   gone (withdrawn)   abandoned --complete--> gone, buffer freed by the engine
+//! ```
+//!
+//! `in_flight` counts handles that are queued, running or abandoned. A charge given to [`ReadHandle::hold`] lives until
+//! the engine has let go of the buffer, also when nobody waits any more.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll, Waker};
+
+use parking_lot::{Condvar, Mutex};
+
+use super::{AlignedBuffer, IoStats};
+use crate::error::{Error, Result};
+use crate::tier::Charge;
+
+#[derive(Debug)]
+enum Phase {
+    Queued,
+    Running,
+    Abandoned,
+    Done(Result<AlignedBuffer>),
+    Gone,
+}
+
+#[derive(Debug)]
+struct Inner {
+    phase: Phase,
+    waker: Option<Waker>,
+    charge: Option<Arc<Charge>>,
+}
+
+#[derive(Debug)]
+struct Slot {
+    inner: Mutex<Inner>,
+    ready: Condvar,
+    stats: Arc<IoStats>,
+}
+
+/// A read under way: a future of the bytes, also awaitable from a plain thread. Dropping it withdraws the read.
+#[derive(Debug)]
+pub struct ReadHandle {
+    slot: Arc<Slot>,
+}
+
+/// The engine's end. Dropped without [`Completer::complete`], it answers [`Error::Cancelled`].
+#[derive(Debug)]
+pub(crate) struct Completer {
+    slot: Arc<Slot>,
+}
+
+/// A queued operation and its engine's end.
+pub(crate) fn pair(stats: &Arc<IoStats>) -> (ReadHandle, Completer) {
+    stats.in_flight.fetch_add(1, Ordering::SeqCst);
+    let slot = Arc::new(Slot {
+        inner: Mutex::new(Inner { phase: Phase::Queued, waker: None, charge: None }),
+        ready: Condvar::new(),
+        stats: Arc::clone(stats),
+    });
+    (ReadHandle { slot: Arc::clone(&slot) }, Completer { slot })
+}
+
+impl Slot {
+    fn finish(&self, result: Result<AlignedBuffer>) {
+        let mut inner = self.inner.lock();
+        let leftover = match std::mem::replace(&mut inner.phase, Phase::Gone) {
+            Phase::Queued | Phase::Running => {
+                inner.phase = Phase::Done(result);
+                None
+            }
+            Phase::Abandoned => Some(result),
+            finished @ (Phase::Done(_) | Phase::Gone) => {
+                inner.phase = finished;
+                return;
+            }
+        };
+        let (waker, charge) = (inner.waker.take(), inner.charge.take());
+        drop(inner);
+        // The memory goes first, then what was charged for it, then the count that tells the world both are gone.
+        drop(leftover);
+        drop(charge);
+        self.stats.in_flight.fetch_sub(1, Ordering::SeqCst);
+        self.ready.notify_all();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+impl Completer {
+    /// Marks the operation running. False when it was withdrawn: the engine then forgets it.
+    pub(crate) fn begin(&self) -> bool {
+        let mut inner = self.slot.inner.lock();
+        let queued = matches!(inner.phase, Phase::Queued);
+        if queued {
+            inner.phase = Phase::Running;
+        }
+        queued
+    }
+
+    /// True when nobody waits for the rest of a running operation.
+    pub(crate) fn is_abandoned(&self) -> bool {
+        matches!(self.slot.inner.lock().phase, Phase::Abandoned)
+    }
+
+    /// Hands the result to the waiting side, or frees it when that is gone.
+    pub(crate) fn complete(self, result: Result<AlignedBuffer>) {
+        if result.as_ref().is_err_and(|error| !matches!(error, Error::Cancelled)) {
+            self.slot.stats.errors.fetch_add(1, Ordering::Relaxed);
+        }
+        self.slot.finish(result);
+    }
+}
+
+impl Drop for Completer {
+    fn drop(&mut self) {
+        self.slot.finish(Err(Error::Cancelled));
+    }
+}
+
+impl ReadHandle {
+    /// Keeps `charge` until the engine has let go of the operation's buffer.
+    pub fn hold(&self, charge: Arc<Charge>) {
+        let mut inner = self.slot.inner.lock();
+        if matches!(inner.phase, Phase::Queued | Phase::Running) {
+            inner.charge = Some(charge);
+        }
+    }
+
+    /// True when [`ReadHandle::wait`] would not block.
+    pub fn is_ready(&self) -> bool {
+        matches!(self.slot.inner.lock().phase, Phase::Done(_))
+    }
+
+    /// Blocks the calling thread until the bytes are there. Not for async code.
+    pub fn wait(self) -> Result<AlignedBuffer> {
+        let mut inner = self.slot.inner.lock();
+        loop {
+            match std::mem::replace(&mut inner.phase, Phase::Gone) {
+                Phase::Done(result) => return result,
+                Phase::Gone => return Err(Error::Cancelled),
+                pending => inner.phase = pending,
+            }
+            self.slot.ready.wait(&mut inner);
+        }
+    }
+}
+
+impl Future for ReadHandle {
+    type Output = Result<AlignedBuffer>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut inner = self.slot.inner.lock();
+        match std::mem::replace(&mut inner.phase, Phase::Gone) {
+            Phase::Done(result) => Poll::Ready(result),
+            Phase::Gone => Poll::Ready(Err(Error::Cancelled)),
+            pending => {
+                inner.phase = pending;
+                match &mut inner.waker {
+                    Some(waker) => waker.clone_from(context.waker()),
+                    none => *none = Some(context.waker().clone()),
+                }
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl Drop for ReadHandle {
+    fn drop(&mut self) {
+        let mut inner = self.slot.inner.lock();
+        inner.waker = None;
+        match std::mem::replace(&mut inner.phase, Phase::Gone) {
+            Phase::Queued => {
+                let charge = inner.charge.take();
+                drop(inner);
+                drop(charge);
+                self.slot.stats.in_flight.fetch_sub(1, Ordering::SeqCst);
+            }
+            Phase::Running => inner.phase = Phase::Abandoned,
+            finished => {
+                drop(inner);
+                drop(finished);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::tier::Account;
+
+    fn in_flight(stats: &Arc<IoStats>) -> u64 {
+        stats.in_flight.load(Ordering::SeqCst)
+    }
+
+    #[test]
+    fn a_queued_read_is_withdrawn_by_dropping_its_handle() {
+        let stats = Arc::new(IoStats::default());
+        let (handle, completer) = pair(&stats);
+        let account = Account::new("io", 10);
+        handle.hold(Arc::new(account.try_charge(10).unwrap()));
+        drop(handle);
+        assert_eq!((in_flight(&stats), account.used_bytes()), (0, 0));
+        assert!(!completer.begin());
+        drop(completer);
+        assert_eq!(in_flight(&stats), 0);
+    }
+
+    #[test]
+    fn a_running_read_keeps_its_charge_until_the_engine_is_done() {
+        let stats = Arc::new(IoStats::default());
+        let (handle, completer) = pair(&stats);
+        let account = Account::new("io", 10);
+        handle.hold(Arc::new(account.try_charge(10).unwrap()));
+        assert!(completer.begin());
+        drop(handle);
+        assert!(completer.is_abandoned());
+        assert_eq!((in_flight(&stats), account.used_bytes()), (1, 10));
+        completer.complete(AlignedBuffer::copy_of(&[1], 64));
+        assert_eq!((in_flight(&stats), account.used_bytes()), (0, 0));
+    }
+
+    #[test]
+    fn a_lost_engine_cancels() {
+        let stats = Arc::new(IoStats::default());
+        let (handle, completer) = pair(&stats);
+        std::thread::spawn(move || drop(completer));
+        assert!(matches!(handle.wait(), Err(Error::Cancelled)));
+    }
+}

@@ -1,0 +1,133 @@
+//! The engine of tests: seeded faults over real or in-memory files.
+//!
+//! One thread serves requests in an order drawn from the seed, so the same requests and the same seed fail in the same
+//! way once they are queued together: [`SimulatedEngine::pause`], ask, [`SimulatedEngine::resume`]. Reads go through
+//! the page cache, so that short ones may have any length.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::mem::MaybeUninit;
+use std::os::fd::FromRawFd;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+
+use super::blocking::{Device, Workers};
+use super::request::pread;
+use super::{BlockIo, IoFile, IoStats, ReadHandle};
+use crate::error::{Error, Result};
+
+/// How often reads go wrong, each from 0 to 1.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Faults {
+    /// Share of operations that fail with EIO.
+    pub error_rate: f64,
+    /// Share of operations that return fewer bytes than asked.
+    pub short_rate: f64,
+    /// Share of operations that are interrupted (EINTR) and have to be repeated.
+    pub interrupt_rate: f64,
+    /// Serve queued requests in a drawn order instead of the order of asking.
+    pub reorder: bool,
+}
+
+#[derive(Debug)]
+struct FaultyDevice {
+    random: Mutex<StdRng>,
+    faults: Mutex<Faults>,
+}
+
+impl Device for FaultyDevice {
+    fn pick(&self, waiting: usize) -> usize {
+        if self.faults.lock().reorder { self.random.lock().random_range(0..waiting.max(1)) } else { 0 }
+    }
+
+    fn read_at(&self, file: &IoFile, target: &mut [MaybeUninit<u8>], offset: u64) -> std::io::Result<usize> {
+        let faults = *self.faults.lock();
+        let (errno, len) = {
+            let mut random = self.random.lock();
+            let mut draw = |rate: f64| random.random_bool(rate.clamp(0.0, 1.0));
+            let errno = match (draw(faults.error_rate), draw(faults.interrupt_rate)) {
+                (true, _) => Some(libc::EIO),
+                (_, true) => Some(libc::EINTR),
+                _ => None,
+            };
+            let short = draw(faults.short_rate);
+            (errno, if short { random.random_range(1..=target.len()) } else { target.len() })
+        };
+        match errno {
+            Some(errno) => Err(std::io::Error::from_raw_os_error(errno)),
+            None => pread(file, target.get_mut(..len).unwrap_or_default(), offset),
+        }
+    }
+}
+
+/// An engine with seeded faults.
+#[derive(Debug)]
+pub struct SimulatedEngine {
+    workers: Workers<FaultyDevice>,
+    files: Mutex<HashMap<PathBuf, Arc<IoFile>>>,
+}
+
+impl SimulatedEngine {
+    /// Starts the engine; equal seeds draw equal faults.
+    pub fn start(seed: u64, faults: Faults) -> Self {
+        let device = FaultyDevice { random: Mutex::new(StdRng::seed_from_u64(seed)), faults: Mutex::new(faults) };
+        Self { workers: Workers::start(device, 1), files: Mutex::new(HashMap::new()) }
+    }
+
+    /// Changes the faults from the next operation on.
+    pub fn set_faults(&self, faults: Faults) {
+        *self.workers.device().faults.lock() = faults;
+    }
+
+    /// Holds all queued requests back.
+    pub fn pause(&self) {
+        self.workers.set_paused(true);
+    }
+
+    /// Serves requests again.
+    pub fn resume(&self) {
+        self.workers.set_paused(false);
+    }
+
+    /// Adds a file that exists in this engine only.
+    pub fn add_file(&self, path: impl Into<PathBuf>, bytes: &[u8]) -> Result<()> {
+        let path = path.into();
+        // SAFETY: the name is a C string; the call has no other precondition.
+        let descriptor = unsafe { libc::memfd_create(c"terrace-simulated".as_ptr(), libc::MFD_CLOEXEC) };
+        if descriptor < 0 {
+            return Err(Error::io("create", path, &std::io::Error::last_os_error()));
+        }
+        // SAFETY: the descriptor is open and nobody else owns it.
+        let file = unsafe { File::from_raw_fd(descriptor) };
+        file.write_all_at(bytes, 0).map_err(|e| Error::io("write", &path, &e))?;
+        let file = IoFile { path: path.clone(), len: bytes.len() as u64, file, direct: false };
+        self.files.lock().insert(path, Arc::new(file));
+        Ok(())
+    }
+}
+
+impl BlockIo for SimulatedEngine {
+    fn name(&self) -> &'static str {
+        "simulated"
+    }
+
+    fn open(&self, path: &Path) -> Result<Arc<IoFile>> {
+        match self.files.lock().get(path) {
+            Some(file) => Ok(Arc::clone(file)),
+            None => IoFile::open_buffered(path),
+        }
+    }
+
+    fn read(&self, file: &Arc<IoFile>, offset: u64, len: usize) -> ReadHandle {
+        self.workers.submit(file, offset, len)
+    }
+
+    fn stats(&self) -> &IoStats {
+        self.workers.stats()
+    }
+}

@@ -1,0 +1,407 @@
+//! io_uring on a thread of its own.
+//!
+//! The thread owns the ring and every buffer of a running operation. It sleeps in `submit_and_wait`; a request or the
+//! end of the engine wakes it through an eventfd that the ring polls. Reads above 1 MiB become several pieces; at most
+//! [`DEPTH`] pieces run at once, the rest waits without memory. Completions carry slot and generation, so one can never
+//! be taken for another.
+//!
+//! ```text
+//!   read() -> queue -> eventfd ~~> thread: start operation, push pieces -> kernel -> reap -> complete handle
+//! ```
+
+use std::collections::VecDeque;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+
+use io_uring::{IoUring, Probe, opcode, types};
+use parking_lot::Mutex;
+
+use super::request::{PIECE_BYTES, Request, retry};
+use super::{AlignedBuffer, BlockIo, IoFile, IoStats, ReadHandle};
+use crate::error::{Error, Result};
+
+/// Pieces given to the kernel at once.
+const DEPTH: usize = 64;
+/// Submission entries: the pieces, the poll of the eventfd, and room to spare.
+const ENTRIES: u32 = 128;
+/// `user_data` of the poll of the eventfd.
+const WAKE: u64 = u64::MAX;
+
+#[derive(Debug, Default)]
+struct Queue {
+    waiting: VecDeque<Request>,
+    stopped: bool,
+}
+
+#[derive(Debug)]
+struct Shared {
+    queue: Mutex<Queue>,
+    wake: OwnedFd,
+    stats: Arc<IoStats>,
+}
+
+impl Shared {
+    fn signal(&self) {
+        let one = 1u64.to_ne_bytes();
+        // SAFETY: writes 8 bytes from a live array to a descriptor this object owns. EAGAIN means it is set already.
+        unsafe { libc::write(self.wake.as_raw_fd(), one.as_ptr().cast(), one.len()) };
+    }
+
+    fn clear_signal(&self) {
+        let mut count = [0u8; 8];
+        // SAFETY: reads 8 bytes into a live array from a non-blocking descriptor this object owns.
+        unsafe { libc::read(self.wake.as_raw_fd(), count.as_mut_ptr().cast(), count.len()) };
+    }
+}
+
+/// The io_uring engine.
+#[derive(Debug)]
+pub struct UringEngine {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl UringEngine {
+    /// Sets the ring up and starts its thread. Fails where the kernel or a sandbox refuses io_uring.
+    #[allow(clippy::disallowed_methods)]
+    pub fn start() -> Result<Self> {
+        let refused = |e: std::io::Error| Error::io("set up", "io_uring", &e);
+        let ring = IoUring::new(ENTRIES).map_err(refused)?;
+        let mut probe = Probe::new();
+        ring.submitter().register_probe(&mut probe).map_err(refused)?;
+        if !probe.is_supported(opcode::Read::CODE) {
+            return Err(Error::Unsupported("this kernel's io_uring cannot read".into()));
+        }
+        // SAFETY: plain system call without pointers.
+        let wake = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+        if wake < 0 {
+            return Err(refused(std::io::Error::last_os_error()));
+        }
+        // SAFETY: the descriptor was just created and has no other owner.
+        let wake = unsafe { OwnedFd::from_raw_fd(wake) };
+        let stats = Arc::new(IoStats::default());
+        let shared = Arc::new(Shared { queue: Mutex::new(Queue::default()), wake, stats });
+        let worker = Worker::new(ring, Arc::clone(&shared));
+        let thread = std::thread::Builder::new()
+            .name("terrace-uring".into())
+            .spawn(move || worker.run())
+            .map_err(refused)?;
+        Ok(Self { shared, thread: Some(thread) })
+    }
+}
+
+impl BlockIo for UringEngine {
+    fn name(&self) -> &'static str {
+        "io_uring"
+    }
+
+    fn open(&self, path: &Path) -> Result<Arc<IoFile>> {
+        IoFile::open(path)
+    }
+
+    fn read(&self, file: &Arc<IoFile>, offset: u64, len: usize) -> ReadHandle {
+        let (handle, request) = Request::new(&self.shared.stats, file, offset, len);
+        let Some(request) = request else { return handle };
+        let mut queue = self.shared.queue.lock();
+        if queue.stopped {
+            drop(queue);
+            let error = Error::io("read", &request.file.path, &std::io::Error::other("the I/O engine has stopped"));
+            request.completer.complete(Err(error));
+            return handle;
+        }
+        queue.waiting.push_back(request);
+        let first = queue.waiting.len() == 1;
+        drop(queue);
+        // A queue that was not empty has been signalled for and not yet been emptied.
+        if first {
+            self.shared.signal();
+        }
+        handle
+    }
+
+    fn stats(&self) -> &IoStats {
+        &self.shared.stats
+    }
+}
+
+impl Drop for UringEngine {
+    fn drop(&mut self) {
+        self.shared.queue.lock().stopped = true;
+        self.shared.signal();
+        if let Some(Err(_)) = self.thread.take().map(JoinHandle::join) {
+            tracing::error!("the io_uring thread panicked");
+        }
+    }
+}
+
+/// A request that has its buffer.
+struct Operation {
+    request: Request,
+    buffer: AlignedBuffer,
+    /// Where the next piece starts, counted from the first block.
+    next: usize,
+    running_pieces: usize,
+    failed: Option<Error>,
+}
+
+/// A range of an operation's blocks that the kernel works on.
+#[derive(Clone, Copy)]
+struct Piece {
+    operation: usize,
+    start: usize,
+    end: usize,
+}
+
+#[derive(Default)]
+struct Slot {
+    generation: u32,
+    piece: Option<Piece>,
+}
+
+struct Worker {
+    ring: IoUring,
+    shared: Arc<Shared>,
+    operations: Vec<Option<Operation>>,
+    slots: Vec<Slot>,
+    /// The operation whose pieces are not all given out yet.
+    issuing: Option<usize>,
+    polling: bool,
+}
+
+impl Worker {
+    fn new(ring: IoUring, shared: Arc<Shared>) -> Self {
+        let operations = std::iter::repeat_with(|| None).take(DEPTH).collect();
+        let slots = std::iter::repeat_with(Slot::default).take(DEPTH).collect();
+        Self { ring, shared, operations, slots, issuing: None, polling: false }
+    }
+
+    fn run(mut self) {
+        while self.turn() {}
+        let withdrawn = {
+            let mut queue = self.shared.queue.lock();
+            queue.stopped = true;
+            std::mem::take(&mut queue.waiting)
+        };
+        drop(withdrawn);
+    }
+
+    /// One round: start what fits, sleep until something happens, take completions. False at the end.
+    fn turn(&mut self) -> bool {
+        if self.shared.queue.lock().stopped {
+            self.abandon_all();
+            if self.slots.iter().all(|slot| slot.piece.is_none()) {
+                return false;
+            }
+        } else {
+            self.issue();
+        }
+        if !self.polling {
+            let poll = opcode::PollAdd::new(types::Fd(self.shared.wake.as_raw_fd()), libc::POLLIN as u32);
+            self.polling = self.push(&poll.build().user_data(WAKE));
+        }
+        match self.ring.submit_and_wait(1) {
+            Ok(_) => {}
+            Err(e) if retry(&e) || e.raw_os_error() == Some(libc::EBUSY) => {}
+            Err(error) => {
+                tracing::error!(%error, "io_uring failed; cold reads stop");
+                self.shared.queue.lock().stopped = true;
+                self.leak_running();
+                return false;
+            }
+        }
+        self.reap();
+        true
+    }
+
+    fn push(&mut self, entry: &io_uring::squeue::Entry) -> bool {
+        // SAFETY: a read's buffer and file belong to its operation, which is kept until the read's completion was
+        // taken (or leaked, see `leak_running`); the poll names a descriptor that `shared` keeps open.
+        unsafe { self.ring.submission().push(entry).is_ok() }
+    }
+
+    /// Gives out pieces until the slots or the requests are used up.
+    fn issue(&mut self) {
+        while let Some(slot) = self.slots.iter().position(|slot| slot.piece.is_none()) {
+            let operation = match self.issuing.or_else(|| self.start_next()) {
+                Some(operation) => operation,
+                None => return,
+            };
+            self.issuing = Some(operation);
+            match self.operations.get_mut(operation).and_then(|o| o.as_mut()).and_then(Operation::next_piece) {
+                Some((start, end)) => self.submit(slot, Piece { operation, start, end }),
+                None => {
+                    self.issuing = None;
+                    self.finish_if_idle(operation);
+                }
+            }
+        }
+    }
+
+    /// Takes the next request that is still wanted and gives it memory.
+    fn start_next(&mut self) -> Option<usize> {
+        // Every operation has a piece in a slot or is being issued, so a free slot implies a free place here.
+        let place = self.operations.iter().position(Option::is_none)?;
+        loop {
+            let request = self.shared.queue.lock().waiting.pop_front()?;
+            if !request.completer.begin() {
+                continue;
+            }
+            match AlignedBuffer::for_window(request.offset, request.len) {
+                Ok(buffer) => {
+                    let operation = Operation { request, buffer, next: 0, running_pieces: 0, failed: None };
+                    *self.operations.get_mut(place)? = Some(operation);
+                    return Some(place);
+                }
+                Err(error) => request.completer.complete(Err(error)),
+            }
+        }
+    }
+
+    fn submit(&mut self, index: usize, piece: Piece) {
+        let Some(operation) = self.operations.get_mut(piece.operation).and_then(Option::as_mut) else { return };
+        let Some(slot) = self.slots.get_mut(index) else { return };
+        let descriptor = types::Fd(operation.request.file.file.as_raw_fd());
+        let offset = operation.request.first_block() + piece.start as u64;
+        let target: &mut [MaybeUninit<u8>] =
+            operation.buffer.blocks_mut().get_mut(piece.start..piece.end).unwrap_or_default();
+        slot.generation = slot.generation.wrapping_add(1);
+        let stamp = (u64::from(slot.generation) << 32) | index as u64;
+        let entry = opcode::Read::new(descriptor, target.as_mut_ptr().cast(), target.len() as u32)
+            .offset(offset)
+            .build()
+            .user_data(stamp);
+        slot.piece = Some(piece);
+        operation.running_pieces += 1;
+        if !self.push(&entry) {
+            self.end_piece(index, Some(std::io::Error::from_raw_os_error(libc::EBUSY)));
+        }
+    }
+
+    fn reap(&mut self) {
+        let completions: Vec<(u64, i32)> =
+            self.ring.completion().map(|entry| (entry.user_data(), entry.result())).collect();
+        for (stamp, result) in completions {
+            if stamp == WAKE {
+                self.polling = false;
+                self.shared.clear_signal();
+            } else {
+                self.completed(stamp, result);
+            }
+        }
+    }
+
+    fn completed(&mut self, stamp: u64, result: i32) {
+        let index = (stamp & u64::from(u32::MAX)) as usize;
+        let generation = (stamp >> 32) as u32;
+        let Some(slot) = self.slots.get_mut(index).filter(|slot| slot.generation == generation) else { return };
+        let Some(mut piece) = slot.piece else { return };
+        let Some(operation) = self.operations.get_mut(piece.operation).and_then(Option::as_mut) else { return };
+        let Ok(count) = usize::try_from(result) else {
+            let error = std::io::Error::from_raw_os_error(-result);
+            if retry(&error) && !operation.request.completer.is_abandoned() {
+                self.resubmit(index, piece);
+            } else {
+                self.end_piece(index, Some(error));
+            }
+            return;
+        };
+        let stats = &self.shared.stats;
+        stats.reads.fetch_add(1, Ordering::Relaxed);
+        stats.read_bytes.fetch_add(count as u64, Ordering::Relaxed);
+        let needed = piece.end.min(operation.buffer.window_end());
+        let reached = operation.request.file.resume_at(piece.start + count, needed);
+        if reached <= piece.start {
+            let request = &operation.request;
+            operation.failed = Some(request.file.too_short(request.offset, request.len));
+            self.end_piece(index, None);
+            return;
+        }
+        piece.start = reached;
+        if piece.start >= needed {
+            self.end_piece(index, None);
+        } else {
+            self.resubmit(index, piece);
+        }
+    }
+
+    fn resubmit(&mut self, index: usize, piece: Piece) {
+        if let Some(operation) = self.operations.get_mut(piece.operation).and_then(Option::as_mut) {
+            operation.running_pieces -= 1;
+        }
+        self.submit(index, piece);
+    }
+
+    fn end_piece(&mut self, index: usize, error: Option<std::io::Error>) {
+        let Some(piece) = self.slots.get_mut(index).and_then(|slot| slot.piece.take()) else { return };
+        if let Some(operation) = self.operations.get_mut(piece.operation).and_then(Option::as_mut) {
+            operation.running_pieces -= 1;
+            if let Some(error) = error {
+                operation.failed = Some(Error::io("read", &operation.request.file.path, &error));
+            }
+        }
+        self.finish_if_idle(piece.operation);
+    }
+
+    /// Answers the handle when no piece runs and none is left to give out.
+    fn finish_if_idle(&mut self, index: usize) {
+        let Some(place) = self.operations.get_mut(index) else { return };
+        let idle = place.as_mut().is_some_and(|o| o.running_pieces == 0 && o.next_piece_is_none());
+        let Some(operation) = place.take_if(|_| idle) else { return };
+        if self.issuing == Some(index) {
+            self.issuing = None;
+        }
+        let complete = operation.next >= operation.buffer.window_end();
+        let result = match operation.failed {
+            Some(error) => Err(error),
+            None if complete => Ok(operation.buffer),
+            None => Err(Error::Cancelled),
+        };
+        operation.request.completer.complete(result);
+    }
+
+    /// At the end of the engine: gives out nothing more; running pieces are waited for.
+    fn abandon_all(&mut self) {
+        self.issuing = None;
+        for index in 0..self.operations.len() {
+            if let Some(operation) = self.operations.get_mut(index).and_then(Option::as_mut) {
+                operation.failed.get_or_insert(Error::Cancelled);
+            }
+            self.finish_if_idle(index);
+        }
+    }
+
+    /// Memory the kernel may still write to is never given back.
+    fn leak_running(&mut self) {
+        for operation in self.operations.iter_mut().filter_map(Option::take) {
+            std::mem::forget(operation.buffer);
+            let error = std::io::Error::other("io_uring failed");
+            let error = Error::io("read", &operation.request.file.path, &error);
+            operation.request.completer.complete(Err(error));
+        }
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.leak_running();
+    }
+}
+
+impl Operation {
+    fn next_piece_is_none(&self) -> bool {
+        self.failed.is_some() || self.next >= self.buffer.window_end() || self.request.completer.is_abandoned()
+    }
+
+    fn next_piece(&mut self) -> Option<(usize, usize)> {
+        if self.next_piece_is_none() {
+            return None;
+        }
+        let start = self.next;
+        self.next = (start + PIECE_BYTES).min(self.buffer.allocated_bytes());
+        Some((start, self.next))
+    }
+}

@@ -1,0 +1,35 @@
+//! The SSD tier as the home that moves read from.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use arrow::buffer::Buffer;
+
+use super::HomeTier;
+use crate::error::Result;
+use crate::io::BlockIo;
+use crate::table::Chunk;
+use crate::tier::Account;
+use crate::tier::ssd::SsdTier;
+
+impl HomeTier for SsdTier {
+    fn name(&self) -> &str {
+        "ssd"
+    }
+
+    fn account(&self) -> &Arc<Account> {
+        self.stored()
+    }
+
+    fn describe(&self) -> String {
+        format!("{}, read by {} with direct I/O", self.dir().display(), self.io().name())
+    }
+
+    fn probe(&self) -> Option<(PathBuf, Arc<dyn BlockIo>)> {
+        Some((self.dir().to_owned(), Arc::clone(self.io())))
+    }
+
+    fn read_image(&self, chunk: &Arc<Chunk>, column: usize) -> Result<Buffer> {
+        Ok(self.load_image(chunk, column)?.into_arrow(None))
+    }
+}

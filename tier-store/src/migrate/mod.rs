@@ -1,0 +1,12 @@
+//! Moves: copy, swap, release.
+//!
+//! A move copies a segment's image to its new tier (charged there first), swaps the chunk's handle, and lets the old
+//! copy die with its last reader (Dreseler 2021, section 5.4). Readers never wait. [`mover`] carries out one move,
+//! [`queue`] a plan of them in order, at a bounded rate.
+
+mod home;
+pub mod mover;
+pub mod queue;
+
+pub use mover::{HomeTier, Mover, Outcome, Relocation};
+pub use queue::{MoveQueue, Verdict};

@@ -1,0 +1,114 @@
+//! One move: copy, swap, release.
+//!
+//! Invariants: bytes are charged to the target before they are copied, so no budget is ever exceeded; the old copy stays
+//! charged until its last reader is done; a segment that moved meanwhile is left alone. One move at a time.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use arrow::buffer::Buffer;
+use parking_lot::Mutex;
+
+use crate::error::{Error, Result};
+use crate::io::BlockIo;
+use crate::table::{Chunk, Resident, Segment};
+use crate::tier::{Account, MemoryTier, TierId, codec};
+
+/// The tier where every segment has its durable bytes, as a move sees it.
+pub trait HomeTier: Send + Sync {
+    /// Name shown to users.
+    fn name(&self) -> &str;
+    /// The account of stored bytes. Its limit bounds ingest, not placement.
+    fn account(&self) -> &Arc<Account>;
+    /// One line on the device, by which calibrations are recognised.
+    fn describe(&self) -> String;
+    /// A folder on the device and the engine that reads it, for calibration; `None`: it cannot be measured.
+    fn probe(&self) -> Option<(PathBuf, Arc<dyn BlockIo>)>;
+    /// Reads the image of one segment and checks it against its checksums. Blocks.
+    fn read_image(&self, chunk: &Arc<Chunk>, column: usize) -> Result<Buffer>;
+}
+
+/// A move to carry out.
+#[derive(Debug, Clone)]
+pub struct Relocation {
+    /// The chunk.
+    pub chunk: Arc<Chunk>,
+    /// Position of the column.
+    pub column: usize,
+    /// The tier it was on when the move was decided.
+    pub from: TierId,
+    /// Where it goes.
+    pub to: TierId,
+}
+
+impl Relocation {
+    /// Bytes of the segment's image; 0 when there is no such column.
+    pub fn bytes(&self) -> u64 {
+        self.chunk.segments.get(self.column).map_or(0, |segment| segment.home.len)
+    }
+}
+
+/// What a call of [`Mover::try_move`] came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// The segment lies on the target now.
+    Moved,
+    /// The target has no room at this moment; nothing changed.
+    Full,
+    /// The segment is not where the move expected it; nothing changed. Says where it is.
+    Stale(TierId),
+}
+
+/// Carries out moves, one at a time. Safe to share between threads.
+#[derive(Debug, Default)]
+pub struct Mover {
+    turn: Mutex<()>,
+}
+
+impl Mover {
+    /// Moves one segment, without waiting for room. `tiers` are the byte-addressable tiers in order of [`TierId`]; the id
+    /// after the last of them is the home. Errors: what reading the home or storing the copy says; nothing changed then.
+    pub fn try_move(&self, tiers: &[Arc<dyn MemoryTier>], home: &dyn HomeTier, relocation: &Relocation) -> Result<Outcome> {
+        let _turn = self.turn.lock();
+        let Relocation { chunk, column, from, to } = relocation;
+        let segment = segment_of(chunk, *column)?;
+        let current = segment.resident.load_full();
+        let at = current.as_ref().map_or(TierId(tiers.len() as u8), |resident| resident.tier);
+        if at == *to {
+            return Ok(Outcome::Moved);
+        }
+        if at != *from {
+            return Ok(Outcome::Stale(at));
+        }
+        let Some(target) = tiers.get(usize::from(to.0)) else {
+            segment.resident.store(None);
+            return Ok(Outcome::Moved);
+        };
+        // Asked before the image is read, so that a full tier costs no I/O.
+        if !has_room(target.as_ref(), segment.home.len) {
+            return Ok(Outcome::Full);
+        }
+        let image = match &current {
+            Some(resident) => resident.bytes.buffer.clone(),
+            None => home.read_image(chunk, *column)?,
+        };
+        let bytes = match target.store(&image) {
+            Ok(bytes) => bytes,
+            Err(Error::BudgetExceeded { .. }) => return Ok(Outcome::Full),
+            Err(error) => return Err(error),
+        };
+        let data_type = chunk.schema.field(*column).data_type();
+        let array = codec::decode_column(data_type, chunk.rows as usize, &segment.home.layout, &bytes.buffer)?;
+        segment.resident.store(Some(Arc::new(Resident { tier: *to, array, bytes })));
+        Ok(Outcome::Moved)
+    }
+}
+
+fn segment_of(chunk: &Chunk, column: usize) -> Result<&Segment> {
+    chunk.segments.get(column).ok_or_else(|| Error::NotFound { kind: "column", name: format!("number {column}") })
+}
+
+fn has_room(tier: &dyn MemoryTier, len: u64) -> bool {
+    let account = tier.account();
+    account.used_bytes().saturating_add(tier.charged_bytes(len as usize)) <= account.limit_bytes()
+}

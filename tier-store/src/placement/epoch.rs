@@ -1,0 +1,261 @@
+//! Planning one epoch: from heat, costs and budgets to an ordered list of moves, each with its reason. Pure.
+//!
+//! The cost of a segment on a tier is the expected time of its accesses there ([`TierCost::expected_us`]) plus, where
+//! it does not lie now, the time of the move spread over `payback_epochs`: a move that does not pay back within them is
+//! not made, and a segment that is as good elsewhere stays. Segments that nobody reads gain nothing anywhere, so they
+//! are the first to make room and are never promoted.
+
+use std::cmp::Ordering;
+
+use super::cost::TierCost;
+use super::record::TierPrice;
+use super::solver::{self, Effort, Instance, Method};
+use crate::error::{Error, Result};
+use crate::heat::decay::{SegmentHeat, SegmentKey};
+use crate::tier::TierId;
+
+/// Tiers a plan can weigh, the home included.
+pub const MAX_TIERS: usize = 8;
+/// Taking a copy off its tier costs next to nothing, but more than leaving it.
+const RELEASE_US: f64 = 1.0;
+
+/// A tier as the plan sees it.
+#[derive(Debug, Clone)]
+pub struct TierInput {
+    /// Name, for reasons.
+    pub name: String,
+    /// Bytes that segments may take; `None` for the home.
+    pub budget_bytes: Option<u64>,
+    /// Its cost profile.
+    pub cost: TierCost,
+}
+
+/// A segment as the plan sees it.
+#[derive(Debug, Clone)]
+pub struct SegmentInput {
+    /// Which one.
+    pub key: SegmentKey,
+    /// Rows.
+    pub rows: u32,
+    /// Bytes of its image.
+    pub bytes: u64,
+    /// Bytes it would be charged on each tier, in order of [`TierId`]; 0 at home.
+    pub charged_bytes: [u64; MAX_TIERS],
+    /// Where it lies.
+    pub current: TierId,
+    /// Expected accesses.
+    pub heat: SegmentHeat,
+}
+
+/// All a plan depends on.
+#[derive(Debug, Clone)]
+pub struct Inputs {
+    /// Fastest first, the home last.
+    pub tiers: Vec<TierInput>,
+    /// In a stable order; ties are broken by it.
+    pub segments: Vec<SegmentInput>,
+    /// Epochs within which a move must pay back; above 0.
+    pub payback_epochs: f64,
+}
+
+/// One move of a plan.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PlannedMove {
+    /// Position in [`Inputs::segments`].
+    pub segment: usize,
+    /// Where it lies.
+    pub from: TierId,
+    /// Where it goes.
+    pub to: TierId,
+    /// Bytes of its image.
+    pub bytes: u64,
+    /// Reading time saved, in microseconds per epoch; negative when it makes room for others.
+    pub benefit_us: f64,
+    /// The same per byte, in nanoseconds.
+    pub benefit_ns_per_byte: f64,
+    /// Why, in one sentence.
+    pub reason: String,
+}
+
+/// What an epoch would do.
+#[derive(Debug, Clone)]
+pub struct EpochPlan {
+    /// Those that make room first (slowest target first, least loss first), then promotions by falling benefit per byte.
+    pub moves: Vec<PlannedMove>,
+    /// Expected reading time as found, in microseconds per epoch.
+    pub before_us: f64,
+    /// The same after the moves.
+    pub after_us: f64,
+    /// `after_us` and the amortised time of the moves.
+    pub objective_us: f64,
+    /// Lower bound of the objective.
+    pub bound_us: f64,
+    /// (objective - bound) / objective.
+    pub gap: f64,
+    /// How it was solved.
+    pub method: Method,
+    /// Price of each tier with a budget.
+    pub prices: Vec<TierPrice>,
+}
+
+/// Plans one epoch. Fails with [`Error::Invalid`] without tiers, with too many, or when costs are not numbers.
+pub fn plan(inputs: &Inputs, effort: Effort) -> Result<EpochPlan> {
+    let tiers = inputs.tiers.len();
+    if tiers == 0 || tiers > MAX_TIERS {
+        return Err(Error::Invalid(format!("placement works on 1 to {MAX_TIERS} tiers, not on {tiers}")));
+    }
+    let (instance, times) = instance(inputs);
+    let solution = solver::solve(&instance, None, effort)?;
+    let pick = |row: &[f64], tier: usize| row.get(tier).copied().unwrap_or(0.0);
+    let (mut before_us, mut after_us) = (0.0, 0.0);
+    let mut moves = Vec::new();
+    let mut used = vec![(0_u64, 0_u64); tiers];
+    for (index, ((segment, choice), row)) in inputs.segments.iter().zip(&solution.choice).zip(times.chunks_exact(tiers)).enumerate() {
+        let (from, to) = (usize::from(segment.current.0), usize::from(*choice));
+        before_us += pick(row, from);
+        after_us += pick(row, to);
+        let charged = |tier: usize| segment.charged_bytes.get(tier).copied().unwrap_or(0);
+        if let Some((before, _)) = used.get_mut(from) {
+            *before += charged(from);
+        }
+        if let Some((_, planned)) = used.get_mut(to) {
+            *planned += charged(to);
+        }
+        if from != to {
+            let benefit_us = pick(row, from) - pick(row, to);
+            moves.push(PlannedMove {
+                segment: index,
+                from: segment.current,
+                to: TierId(*choice),
+                bytes: segment.bytes,
+                benefit_us,
+                benefit_ns_per_byte: benefit_us * 1e3 / segment.bytes.max(1) as f64,
+                reason: String::new(),
+            });
+        }
+    }
+    let prices: Vec<TierPrice> = inputs.tiers.iter().zip(&used).zip(&solution.prices).filter_map(|((tier, (before, planned)), price)| {
+        let budget_bytes = tier.budget_bytes?;
+        let (before_bytes, planned_bytes) = (*before, *planned);
+        Some(TierPrice { tier: tier.name.clone(), budget_bytes, before_bytes, planned_bytes, price_ns_per_byte: price * 1e3 })
+    }).collect();
+    for planned in &mut moves {
+        planned.reason = reason(inputs, planned, &prices);
+    }
+    moves.sort_by(|a, b| order(inputs, a, b));
+    let (objective_us, bound_us) = (solution.objective, solution.bound);
+    Ok(EpochPlan { moves, before_us, after_us, objective_us, bound_us, gap: solution.gap, method: solution.method, prices })
+}
+
+/// The problem to solve, and beside it the reading times alone (row-major, microseconds per epoch).
+fn instance(inputs: &Inputs) -> (Instance, Vec<f64>) {
+    let tiers = inputs.tiers.len();
+    let capacities = inputs.tiers.iter().map(|tier| tier.budget_bytes.map_or(f64::INFINITY, |bytes| bytes as f64)).collect();
+    let cells = inputs.segments.len() * tiers;
+    let (mut costs, mut bytes, mut times) = (Vec::with_capacity(cells), Vec::with_capacity(cells), Vec::with_capacity(cells));
+    for segment in &inputs.segments {
+        for (id, (tier, charged)) in inputs.tiers.iter().zip(segment.charged_bytes).enumerate() {
+            let time = tier.cost.expected_us(&segment.heat, segment.bytes, segment.rows);
+            times.push(time);
+            costs.push(time + move_us(inputs, segment, id) / inputs.payback_epochs.max(1e-3));
+            bytes.push(charged as f64);
+        }
+    }
+    (Instance { capacities, costs, bytes }, times)
+}
+
+/// Microseconds to bring `segment` to tier `to`: read where it lies, write there; releasing to the home is nearly free.
+fn move_us(inputs: &Inputs, segment: &SegmentInput, to: usize) -> f64 {
+    let from = usize::from(segment.current.0);
+    if from == to {
+        return 0.0;
+    }
+    if to + 1 == inputs.tiers.len() {
+        return RELEASE_US;
+    }
+    let sweep = |tier: usize| inputs.tiers.get(tier).map_or(0.0, |tier| tier.cost.sweep_us(segment.bytes));
+    RELEASE_US + sweep(from) + sweep(to)
+}
+
+fn order(inputs: &Inputs, a: &PlannedMove, b: &PlannedMove) -> Ordering {
+    let demotion = |m: &PlannedMove| m.to > m.from;
+    let key = |m: &PlannedMove| inputs.segments.get(m.segment).map(|segment| segment.key);
+    let rank = demotion(b).cmp(&demotion(a));
+    let target = if demotion(a) && demotion(b) { b.to.cmp(&a.to) } else { Ordering::Equal };
+    rank.then(target).then(b.benefit_ns_per_byte.total_cmp(&a.benefit_ns_per_byte)).then_with(|| key(a).cmp(&key(b)))
+}
+
+/// The sentence.
+fn reason(inputs: &Inputs, planned: &PlannedMove, prices: &[TierPrice]) -> String {
+    let name = |tier: TierId| inputs.tiers.get(usize::from(tier.0)).map_or("?", |tier| tier.name.as_str());
+    let price = |tier: TierId| prices.get(usize::from(tier.0));
+    let Some(segment) = inputs.segments.get(planned.segment) else { return String::new() };
+    let (from, to) = (name(planned.from), name(planned.to));
+    let reads = reads(&segment.heat);
+    if planned.to < planned.from {
+        let room = match price(planned.to) {
+            Some(price) if price.price_ns_per_byte > 0.0 => format!("above the price of {} ns", figure(price.price_ns_per_byte)),
+            _ => format!("and {to} has room"),
+        };
+        let saved = time(planned.benefit_us);
+        let worth = figure(planned.benefit_ns_per_byte);
+        return format!("hot: {reads}; {to} saves {saved} an epoch against {from}, worth {worth} ns per byte, {room}");
+    }
+    let full = price(planned.from).map_or_else(String::new, |price| {
+        let over = price.before_bytes.saturating_sub(price.budget_bytes);
+        match over {
+            0 => format!("{from} has a better use for its {}", bytes(segment.bytes)),
+            over => format!("{from} is {} over its budget of {}", bytes(over), bytes(price.budget_bytes)),
+        }
+    });
+    if segment.heat.total() <= 0.0 {
+        return format!("cold: never read in recent epochs, and {full}");
+    }
+    let loss = -planned.benefit_us;
+    if loss <= 0.0 {
+        return format!("{reads}; {to} serves them {} an epoch faster than {from}", time(planned.benefit_us));
+    }
+    let worth = figure(-planned.benefit_ns_per_byte);
+    let price = price(planned.from).map_or(0.0, |price| price.price_ns_per_byte);
+    let against = if price > 0.0 { format!(", against a price of {} ns", figure(price)) } else { String::new() };
+    format!("cooler: {reads}; {from} saves {} an epoch against {to}, worth {worth} ns per byte{against}; {full}", time(loss))
+}
+
+fn reads(heat: &SegmentHeat) -> String {
+    match heat.dominant() {
+        None => "no reads per epoch".into(),
+        Some((pattern, accesses)) => {
+            let others = heat.total() - accesses;
+            let more = if others > accesses * 0.01 { format!(" and {} others", figure(f64::from(others))) } else { String::new() };
+            format!("{} {} reads{more} per epoch", figure(f64::from(accesses)), pattern.name())
+        }
+    }
+}
+
+/// Two or three digits, whatever the size.
+fn figure(value: f64) -> String {
+    match value.abs() {
+        v if v >= 100.0 => format!("{value:.0}"),
+        v if v >= 0.1 || v == 0.0 => format!("{value:.1}"),
+        v if v >= 0.001 => format!("{value:.3}"),
+        _ => "less than 0.001".into(),
+    }
+}
+
+fn time(us: f64) -> String {
+    match us.abs() {
+        v if v >= 1e6 => format!("{} s", figure(us / 1e6)),
+        v if v >= 1e3 => format!("{} ms", figure(us / 1e3)),
+        _ => format!("{} us", figure(us)),
+    }
+}
+
+fn bytes(bytes: u64) -> String {
+    let value = bytes as f64;
+    match bytes {
+        b if b >= 1 << 30 => format!("{:.1} GiB", value / f64::from(1 << 30)),
+        b if b >= 1 << 20 => format!("{:.1} MiB", value / f64::from(1 << 20)),
+        b if b >= 1 << 10 => format!("{:.1} KiB", value / f64::from(1 << 10)),
+        b => format!("{b} bytes"),
+    }
+}

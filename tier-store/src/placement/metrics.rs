@@ -1,0 +1,86 @@
+//! Counts of the tiering loop, as plain atomics that any thread may read.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::epoch::MAX_TIERS;
+use super::record::EpochRecord;
+use crate::tier::TierId;
+
+/// A floating-point gauge.
+#[derive(Debug, Default)]
+pub struct Gauge(AtomicU64);
+
+impl Gauge {
+    /// The last value set; 0 before.
+    pub fn get(&self) -> f64 {
+        f64::from_bits(self.0.load(Ordering::Relaxed))
+    }
+
+    fn set(&self, value: f64) {
+        self.0.store(value.to_bits(), Ordering::Relaxed);
+    }
+}
+
+/// What the loop did since the start of the process, and figures of its last epoch.
+#[derive(Debug, Default)]
+pub struct TieringMetrics {
+    /// Epochs carried out.
+    pub epochs: AtomicU64,
+    /// Previews.
+    pub dry_runs: AtomicU64,
+    /// Epochs that ended with an error.
+    pub failures: AtomicU64,
+    /// Moves given up.
+    pub moves_skipped: AtomicU64,
+    /// Microseconds the last epoch took to weigh and solve.
+    pub last_solve_us: AtomicU64,
+    /// Microseconds it took to move.
+    pub last_move_us: AtomicU64,
+    /// Bytes it moved.
+    pub last_moved_bytes: AtomicU64,
+    /// When it was decided, in microseconds since the Unix epoch.
+    pub last_unix_us: AtomicU64,
+    /// Its proven gap, 0 to 1.
+    pub last_gap: Gauge,
+    /// Reading time it found, in microseconds per epoch.
+    pub last_before_us: Gauge,
+    /// Reading time it predicts.
+    pub last_after_us: Gauge,
+    moves: [[AtomicU64; MAX_TIERS]; MAX_TIERS],
+    moved_bytes: [[AtomicU64; MAX_TIERS]; MAX_TIERS],
+}
+
+impl TieringMetrics {
+    /// Moves carried out between two tiers.
+    pub fn moves(&self, from: TierId, to: TierId) -> u64 {
+        cell(&self.moves, from, to).map_or(0, |cell| cell.load(Ordering::Relaxed))
+    }
+
+    /// Bytes they moved.
+    pub fn moved_bytes(&self, from: TierId, to: TierId) -> u64 {
+        cell(&self.moved_bytes, from, to).map_or(0, |cell| cell.load(Ordering::Relaxed))
+    }
+
+    pub(super) fn moved(&self, from: TierId, to: TierId, bytes: u64) {
+        for (table, by) in [(&self.moves, 1), (&self.moved_bytes, bytes)] {
+            if let Some(cell) = cell(table, from, to) {
+                cell.fetch_add(by, Ordering::Relaxed);
+            }
+        }
+    }
+
+    pub(super) fn note(&self, epoch: &EpochRecord) {
+        self.epochs.fetch_add(1, Ordering::Relaxed);
+        self.last_solve_us.store(epoch.solve_us, Ordering::Relaxed);
+        self.last_move_us.store(epoch.move_us, Ordering::Relaxed);
+        self.last_moved_bytes.store(epoch.moved_bytes, Ordering::Relaxed);
+        self.last_unix_us.store(epoch.unix_us, Ordering::Relaxed);
+        self.last_gap.set(epoch.gap);
+        self.last_before_us.set(epoch.before_us);
+        self.last_after_us.set(epoch.after_us);
+    }
+}
+
+fn cell(table: &[[AtomicU64; MAX_TIERS]; MAX_TIERS], from: TierId, to: TierId) -> Option<&AtomicU64> {
+    table.get(usize::from(from.0))?.get(usize::from(to.0))
+}

@@ -1,0 +1,129 @@
+//! What an epoch decided and did, in a form that is logged, listed and explained: names, not ids.
+
+use serde::{Deserialize, Serialize};
+
+/// What happened to a planned move.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum MoveStatus {
+    /// Decided, not carried out (a dry run, or the epoch still runs).
+    Planned,
+    /// Carried out.
+    Done,
+    /// Not carried out; [`MoveRecord::why`] says why.
+    Skipped,
+}
+
+impl MoveStatus {
+    /// Lower-case name, as in SQL and JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Planned => "planned",
+            Self::Done => "done",
+            Self::Skipped => "skipped",
+        }
+    }
+}
+
+/// One change of the placement.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct MoveRecord {
+    /// The epoch that decided it.
+    pub epoch: u64,
+    /// Position in the epoch's order of execution, from 0.
+    pub number: u32,
+    /// Full name of the table.
+    pub table: String,
+    /// Number of the chunk within the table.
+    pub chunk: u64,
+    /// Name of the column.
+    pub column: String,
+    /// Name of the tier it left.
+    pub from: String,
+    /// Name of the tier it goes to.
+    pub to: String,
+    /// Bytes of the segment's image.
+    pub bytes: u64,
+    /// Expected change of reading time in microseconds per epoch; positive = saved, negative = the price of making room.
+    pub benefit_us: f64,
+    /// `benefit_us` per byte, in nanoseconds.
+    pub benefit_ns_per_byte: f64,
+    /// Why, in one sentence with figures.
+    pub reason: String,
+    /// What happened.
+    pub status: MoveStatus,
+    /// Why it was skipped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+    /// When it ended, in microseconds since the Unix epoch; for a planned one when it was decided.
+    pub unix_us: u64,
+    /// How long it took, in microseconds; 0 when not carried out.
+    pub took_us: u64,
+}
+
+/// What room on one tier was worth in an epoch.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TierPrice {
+    /// Name of the tier.
+    pub tier: String,
+    /// Its budget, in bytes.
+    pub budget_bytes: u64,
+    /// Bytes of segments on it before the epoch.
+    pub before_bytes: u64,
+    /// Bytes of segments on it as planned.
+    pub planned_bytes: u64,
+    /// Nanoseconds per epoch that one more byte of it would save; 0 when it has room left.
+    pub price_ns_per_byte: f64,
+}
+
+/// One turn of the tiering loop.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct EpochRecord {
+    /// Grows by one with each epoch that was carried out; a dry run shows the number it would have had.
+    pub id: u64,
+    /// When it was decided, in microseconds since the Unix epoch.
+    pub unix_us: u64,
+    /// What asked for it: "interval", "restart", or the caller's words.
+    pub trigger: String,
+    /// True when nothing was to be changed.
+    pub dry_run: bool,
+    /// Segments weighed.
+    pub segments: u64,
+    /// Moves decided.
+    pub moves: u32,
+    /// Moves carried out.
+    pub moves_done: u32,
+    /// Moves given up.
+    pub moves_skipped: u32,
+    /// Bytes of the moves decided.
+    pub planned_bytes: u64,
+    /// Bytes of the moves carried out.
+    pub moved_bytes: u64,
+    /// Expected reading time of the placement as found, in microseconds per epoch.
+    pub before_us: f64,
+    /// The same as planned.
+    pub after_us: f64,
+    /// The solver's objective: `after_us` plus the amortised cost of the moves.
+    pub objective_us: f64,
+    /// No placement within the budgets has a lower objective than this.
+    pub bound_us: f64,
+    /// (objective - bound) / objective; 0 = proven optimal.
+    pub gap: f64,
+    /// "lagrange", or "greedy" when the solver gave up.
+    pub solver: String,
+    /// Time to weigh and solve, in microseconds.
+    pub solve_us: u64,
+    /// Time to move, in microseconds.
+    pub move_us: u64,
+    /// One per tier with a budget that binds placement.
+    pub prices: Vec<TierPrice>,
+}
+
+/// An epoch with its moves, in order of execution.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct EpochReport {
+    /// The epoch.
+    pub epoch: EpochRecord,
+    /// Its moves.
+    pub moves: Vec<MoveRecord>,
+}

@@ -1,0 +1,229 @@
+//! Prices: the Lagrangian dual, maximised by cutting planes.
+//!
+//! At prices `p` every segment takes the tier with the least `cost + p * bytes`; the sum of these minus `p * capacity`
+//! is a lower bound on every feasible placement, concave in `p`. Each evaluation gives a plane above it; the highest
+//! point under all planes (a linear programme with one variable per tier) is tried next, until the two meet. Large
+//! instances first find the neighbourhood on a sample. Prices stay within a box that widens when they press on it.
+
+use microlp::{ComparisonOp, OptimizationDirection, Problem, SolveOutcome};
+
+use super::Instance;
+
+/// Planes and the bound meet when they differ by less than this part.
+const TOLERANCE: f64 = 1e-6;
+/// Instances above this size start from a sample of about this size.
+const SAMPLE: usize = 4096;
+
+struct Evaluation {
+    value: f64,
+    /// Bytes used minus capacity, of each priced tier.
+    slope: Vec<f64>,
+}
+
+/// The dual of one instance over the tiers whose capacity is finite.
+struct Dual<'a> {
+    instance: &'a Instance,
+    priced: Vec<usize>,
+}
+
+/// The best prices found (one per tier) and their bound; `None` when the search failed.
+pub(super) fn maximise(instance: &Instance, start: Option<&[f64]>, evaluations: usize) -> Option<(Vec<f64>, f64)> {
+    let priced = (0..instance.tiers()).filter(|t| instance.capacities.get(*t).is_some_and(|c| c.is_finite())).collect();
+    let dual = Dual { instance, priced };
+    let free = vec![0.0; dual.priced.len()];
+    let first = dual.evaluate(&free);
+    if first.slope.iter().all(|slope| *slope <= 0.0) {
+        return Some((vec![0.0; instance.tiers()], first.value));
+    }
+    let near = match start {
+        Some(start) if start.len() == instance.tiers() => {
+            Some(dual.priced.iter().map(|tier| start.get(*tier).copied().unwrap_or(0.0)).collect())
+        }
+        _ => dual.from_sample(evaluations),
+    };
+    dual.cutting_planes(first, near, evaluations).map(|(prices, bound)| {
+        let mut all = vec![0.0; instance.tiers()];
+        for (tier, price) in dual.priced.iter().zip(prices) {
+            if let Some(slot) = all.get_mut(*tier) {
+                *slot = price;
+            }
+        }
+        (all, bound)
+    })
+}
+
+impl Dual<'_> {
+    fn evaluate(&self, prices: &[f64]) -> Evaluation {
+        let tiers = self.instance.tiers();
+        let mut of_tier = vec![0.0; tiers];
+        for (tier, price) in self.priced.iter().zip(prices) {
+            if let Some(slot) = of_tier.get_mut(*tier) {
+                *slot = *price;
+            }
+        }
+        let mut used = vec![0.0; tiers];
+        let mut value = 0.0;
+        for (costs, bytes) in self.instance.rows() {
+            let (mut least, mut weight, mut best) = (f64::INFINITY, 0.0, 0);
+            for (tier, ((cost, bytes), price)) in costs.iter().zip(bytes).zip(&of_tier).enumerate() {
+                let reduced = cost + price * bytes;
+                if reduced < least {
+                    (least, weight, best) = (reduced, *bytes, tier);
+                }
+            }
+            value += least;
+            if let Some(used) = used.get_mut(best) {
+                *used += weight;
+            }
+        }
+        let mut slope = Vec::with_capacity(self.priced.len());
+        for (tier, price) in self.priced.iter().zip(prices) {
+            let (Some(used), Some(capacity)) = (used.get(*tier), self.instance.capacities.get(*tier)) else { continue };
+            value -= price * capacity;
+            slope.push(used - capacity);
+        }
+        Evaluation { value, slope }
+    }
+
+    /// Numbers near 1 for the linear programme, and prices at which nobody wants a tier.
+    fn scale(&self) -> Scale {
+        let mut limits = vec![0.0_f64; self.priced.len()];
+        let mut bytes_of = vec![0.0_f64; self.priced.len()];
+        let mut value = 0.0;
+        for (costs, bytes) in self.instance.rows() {
+            let Some(home) = costs.last() else { continue };
+            value += home.abs();
+            for ((tier, limit), sum) in self.priced.iter().zip(&mut limits).zip(&mut bytes_of) {
+                if let (Some(cost), Some(bytes)) = (costs.get(*tier), bytes.get(*tier)) {
+                    let density = if *bytes > 0.0 { (home - cost) / bytes } else { 0.0 };
+                    *limit = limit.max(density);
+                    *sum += bytes;
+                }
+            }
+        }
+        let value = value.max(f64::MIN_POSITIVE);
+        let units: Vec<f64> = bytes_of.iter().map(|bytes| value / bytes.max(1.0)).collect();
+        let limits = limits.iter().zip(&units).map(|(limit, unit)| limit / unit * 1.000_001).collect();
+        Scale { value, units, limits }
+    }
+
+    fn from_sample(&self, evaluations: usize) -> Option<Vec<f64>> {
+        let segments = self.instance.segments();
+        if segments < 4 * SAMPLE {
+            return None;
+        }
+        let stride = segments / SAMPLE;
+        let rows: Vec<_> = self.instance.rows().step_by(stride).collect();
+        let share = rows.len() as f64 / segments as f64;
+        let sample = Instance {
+            capacities: self.instance.capacities.iter().map(|c| c * share).collect(),
+            costs: rows.iter().flat_map(|(costs, _)| costs.iter().copied()).collect(),
+            bytes: rows.iter().flat_map(|(_, bytes)| bytes.iter().copied()).collect(),
+        };
+        let dual = Dual { instance: &sample, priced: self.priced.clone() };
+        let first = dual.evaluate(&vec![0.0; self.priced.len()]);
+        dual.cutting_planes(first, None, evaluations).map(|(prices, _)| prices)
+    }
+
+    fn cutting_planes(&self, first: Evaluation, near: Option<Vec<f64>>, evaluations: usize) -> Option<(Vec<f64>, f64)> {
+        let scale = self.scale();
+        let origin = vec![0.0; self.priced.len()];
+        let near = near.map(|near| scale.point(&near));
+        let mut region = Region::around(near.as_deref(), &scale.limits);
+        let mut planes = vec![Plane::new(&origin, &first, &scale)];
+        let mut best = (origin, first.value);
+        for round in 0..evaluations {
+            let (point, top) = match (&near, round) {
+                (Some(near), 0) => (near.clone(), f64::INFINITY),
+                _ => highest(&planes, &region)?,
+            };
+            let pressed = region.widen(&point, &scale.limits);
+            if !pressed && top * scale.value - best.1 <= TOLERANCE * best.1.abs() {
+                break;
+            }
+            let prices: Vec<f64> = point.iter().zip(&scale.units).map(|(p, unit)| p * unit).collect();
+            let evaluation = self.evaluate(&prices);
+            planes.push(Plane::new(&point, &evaluation, &scale));
+            if evaluation.value > best.1 {
+                best = (prices, evaluation.value);
+            }
+        }
+        best.1.is_finite().then_some(best)
+    }
+}
+
+struct Scale {
+    /// Cost of everything at home.
+    value: f64,
+    /// A typical price of each priced tier.
+    units: Vec<f64>,
+    /// The largest price worth trying, in units.
+    limits: Vec<f64>,
+}
+
+impl Scale {
+    fn point(&self, prices: &[f64]) -> Vec<f64> {
+        let parts = prices.iter().zip(&self.units).zip(&self.limits);
+        parts.map(|((price, unit), limit)| (price / unit).clamp(0.0, *limit)).collect()
+    }
+}
+
+/// value <= at + slope * point, in scaled units.
+struct Plane {
+    at_zero: f64,
+    slope: Vec<f64>,
+}
+
+impl Plane {
+    fn new(point: &[f64], evaluation: &Evaluation, scale: &Scale) -> Self {
+        let slope: Vec<f64> = evaluation.slope.iter().zip(&scale.units).map(|(s, unit)| s * unit / scale.value).collect();
+        let at_zero = evaluation.value / scale.value - slope.iter().zip(point).map(|(s, p)| s * p).sum::<f64>();
+        Self { at_zero, slope }
+    }
+}
+
+/// Where prices are looked for, in units.
+struct Region {
+    low: Vec<f64>,
+    high: Vec<f64>,
+}
+
+impl Region {
+    fn around(near: Option<&[f64]>, limits: &[f64]) -> Self {
+        let Some(near) = near else { return Self { low: vec![0.0; limits.len()], high: limits.to_vec() } };
+        let (low, high) = near.iter().zip(limits).map(|(at, limit)| (at * 0.8, (at * 1.25 + limit * 1e-6).min(*limit))).unzip();
+        Self { low, high }
+    }
+
+    /// Moves faces that `point` lies on outwards, unless they are the natural ones; true when some moved.
+    fn widen(&mut self, point: &[f64], limits: &[f64]) -> bool {
+        let mut moved = false;
+        for (((low, high), at), limit) in self.low.iter_mut().zip(&mut self.high).zip(point).zip(limits) {
+            let margin = (*high - *low) * 1e-6;
+            if *low > 0.0 && *at <= *low + margin {
+                *low = if *low < limit * 1e-9 { 0.0 } else { *low * 0.25 };
+                moved = true;
+            }
+            if *high < *limit && *at >= *high - margin {
+                *high = (*high * 4.0 + limit * 1e-6).min(*limit);
+                moved = true;
+            }
+        }
+        moved
+    }
+}
+
+/// The highest point under all planes within the box, and its height.
+fn highest(planes: &[Plane], within: &Region) -> Option<(Vec<f64>, f64)> {
+    let mut problem = Problem::new(OptimizationDirection::Maximize);
+    let height = problem.add_var(1.0, (f64::NEG_INFINITY, f64::INFINITY));
+    let prices: Vec<_> = within.low.iter().zip(&within.high).map(|(low, high)| problem.add_var(0.0, (*low, *high))).collect();
+    for plane in planes {
+        let terms = prices.iter().zip(&plane.slope).map(|(price, slope)| (*price, -slope));
+        problem.add_constraint(std::iter::once((height, 1.0)).chain(terms).collect::<Vec<_>>(), ComparisonOp::Le, plane.at_zero);
+    }
+    let Ok(SolveOutcome::Solution(solution)) = problem.solve() else { return None };
+    let point: Vec<f64> = prices.iter().map(|price| solution.var_value(*price)).collect();
+    let top = solution.objective();
+    (top.is_finite() && point.iter().all(|p| p.is_finite())).then_some((point, top))
+}

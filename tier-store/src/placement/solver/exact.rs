@@ -1,0 +1,125 @@
+//! The exact end: branch and bound over the core, the segments that are closest to indifferent at the best prices.
+//!
+//! All other segments keep their tier. A small instance is its own core, so its answer is optimal when the search ends
+//! within its nodes (compare Dreseler 2021, section 7.2.4, which searches all segments).
+
+use super::{Instance, round};
+
+/// Segments in the core.
+const CORE: usize = 28;
+/// Relative difference below which two sums of costs are the same.
+const EPSILON: f64 = 1e-12;
+
+struct Item {
+    segment: usize,
+    /// (reduced cost, cost, bytes, tier) of the allowed tiers, best first.
+    options: Vec<(f64, f64, f64, u8)>,
+    regret: f64,
+}
+
+struct Search<'a> {
+    items: &'a [Item],
+    prices: &'a [f64],
+    /// Least reduced cost of the items from this one on.
+    rest: Vec<f64>,
+    room: Vec<f64>,
+    path: Vec<u8>,
+    best: Vec<u8>,
+    best_cost: f64,
+    nodes: usize,
+}
+
+/// Improves `choice` in place; true when this proved it optimal for the whole instance.
+pub(super) fn improve(instance: &Instance, prices: &[f64], choice: &mut [u8], nodes: usize) -> bool {
+    let segments = instance.segments();
+    let mut order: Vec<(f64, usize)> =
+        instance.rows().map(|(costs, bytes)| round::regret(costs, bytes, prices).1).zip(0..).collect();
+    if segments > CORE {
+        order.select_nth_unstable_by(CORE, |a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+        order.truncate(CORE);
+    }
+    let mut items: Vec<Item> = order.into_iter().map(|(regret, segment)| item(instance, prices, segment, regret)).collect();
+    // The most decided first: they prune best.
+    items.sort_by(|a, b| b.regret.total_cmp(&a.regret).then(a.segment.cmp(&b.segment)));
+    let mut room = instance.room(choice);
+    let mut best = Vec::with_capacity(items.len());
+    let mut best_cost = 0.0;
+    for item in &items {
+        let tier = choice.get(item.segment).copied().unwrap_or(0);
+        best_cost += instance.cost(item.segment, usize::from(tier));
+        best.push(tier);
+        if let Some(room) = room.get_mut(usize::from(tier)) {
+            *room += instance.weight(item.segment, usize::from(tier));
+        }
+    }
+    if room.iter().any(|room| *room < 0.0) || !best_cost.is_finite() {
+        return false;
+    }
+    let mut rest = vec![0.0; items.len() + 1];
+    for (i, item) in items.iter().enumerate().rev() {
+        let after = rest.get(i + 1).copied().unwrap_or(0.0);
+        if let (Some(slot), Some(first)) = (rest.get_mut(i), item.options.first()) {
+            *slot = after + first.0;
+        }
+    }
+    let path = Vec::with_capacity(items.len());
+    let mut search = Search { items: &items, prices, rest, room, path, best, best_cost, nodes };
+    search.descend(0.0);
+    for (item, tier) in items.iter().zip(&search.best) {
+        if let Some(slot) = choice.get_mut(item.segment) {
+            *slot = *tier;
+        }
+    }
+    search.nodes > 0 && segments <= CORE
+}
+
+fn item(instance: &Instance, prices: &[f64], segment: usize, regret: f64) -> Item {
+    let (costs, bytes) = instance.row(segment);
+    let all = costs.iter().zip(bytes).zip(prices).enumerate();
+    let mut options: Vec<_> = all.map(|(tier, ((c, b), p))| (c + p * b, *c, *b, tier as u8)).filter(|o| o.1.is_finite()).collect();
+    options.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.3.cmp(&b.3)));
+    Item { segment, options, regret }
+}
+
+impl Search<'_> {
+    fn descend(&mut self, cost: f64) {
+        let depth = self.path.len();
+        let Some(item) = self.items.get(depth) else {
+            if cost < self.best_cost - EPSILON * self.best_cost.abs() {
+                self.best_cost = cost;
+                self.best.clone_from(&self.path);
+            }
+            return;
+        };
+        for (_, option_cost, bytes, tier) in &item.options {
+            if self.nodes == 0 {
+                return;
+            }
+            self.nodes -= 1;
+            let tier_index = usize::from(*tier);
+            if !self.room.get(tier_index).is_some_and(|room| bytes <= room) {
+                continue;
+            }
+            let cost = cost + option_cost;
+            self.change_room(tier_index, -bytes);
+            if cost + self.least_rest(depth + 1) < self.best_cost - EPSILON * self.best_cost.abs() {
+                self.path.push(*tier);
+                self.descend(cost);
+                self.path.pop();
+            }
+            self.change_room(tier_index, *bytes);
+        }
+    }
+
+    /// What the items from `depth` on cost at least, given the room that is left.
+    fn least_rest(&self, depth: usize) -> f64 {
+        let unused: f64 = self.prices.iter().zip(&self.room).filter(|(price, _)| **price > 0.0).map(|(p, r)| p * r).sum();
+        self.rest.get(depth).copied().unwrap_or(0.0) - unused
+    }
+
+    fn change_room(&mut self, tier: usize, by: f64) {
+        if let Some(room) = self.room.get_mut(tier) {
+            *room += by;
+        }
+    }
+}

@@ -1,0 +1,530 @@
+//! The tiering loop: once per interval, or when asked, one epoch after the other.
+//!
+//! An epoch folds the counters into heat, plans, moves, and saves what it decided and what heat it knew. Epochs never
+//! overlap; queries never wait for one. The loop sees the store through [`TieringHost`] and holds it weakly, so that a
+//! dropped store ends its loop. A dry run looks at a copy and changes nothing.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex, RwLock};
+
+use super::calibrate::{Calibration, calibrate};
+use super::epoch::{self, EpochPlan, Inputs, MAX_TIERS, PlannedMove, SegmentInput, TierInput};
+use super::metrics::TieringMetrics;
+use super::record::{EpochRecord, EpochReport, MoveRecord, MoveStatus};
+use super::solver::Effort;
+use crate::clock::Clock;
+use crate::error::{Error, Result};
+use crate::heat::decay::{Heat, SegmentHeat, SegmentKey};
+use crate::migrate::{HomeTier, MoveQueue, Mover, Relocation, Verdict};
+use crate::table::{Chunk, ChunkEntry, TableId};
+use crate::tier::{Account, MemoryTier, TierId};
+
+/// A table as the loop sees it.
+#[derive(Debug, Clone)]
+pub struct TableSnapshot {
+    /// Its number.
+    pub id: TableId,
+    /// Full name, for records.
+    pub name: String,
+    /// Chunks of its current version.
+    pub chunks: Arc<[ChunkEntry]>,
+}
+
+/// What the loop needs of a store.
+pub trait TieringHost: Send + Sync {
+    /// All tables.
+    fn tables(&self) -> Vec<TableSnapshot>;
+    /// Byte-addressable tiers, in order of their ids from 0.
+    fn memory_tiers(&self) -> &[Arc<dyn MemoryTier>];
+    /// Where every segment has its durable bytes; its id follows the last memory tier's.
+    fn home(&self) -> &dyn HomeTier;
+    /// Number of the last epoch saved; 0 when there was none.
+    fn last_epoch(&self) -> Result<u64>;
+    /// Makes the record of an epoch durable.
+    fn save_epoch(&self, report: &EpochReport) -> Result<()>;
+    /// Makes the heat of tables durable, replacing what was saved for each.
+    fn save_heat(&self, tables: Vec<(TableId, Vec<u8>)>) -> Result<()>;
+    /// All heat that was saved.
+    fn load_heat(&self) -> Result<Vec<(TableId, Vec<u8>)>>;
+    /// The calibration that was saved.
+    fn load_calibration(&self) -> Result<Option<Calibration>>;
+    /// Makes a calibration durable.
+    fn save_calibration(&self, calibration: &Calibration) -> Result<()>;
+}
+
+/// Settings of the loop.
+#[derive(Debug, Clone)]
+pub struct TieringOptions {
+    /// Epochs after which an access counts half.
+    pub half_life_epochs: f64,
+    /// Epochs within which a move must pay back.
+    pub payback_epochs: f64,
+    /// Bytes per second that epochs of the loop itself copy at most; `None`: no limit.
+    pub background_bytes_per_s: Option<u64>,
+    /// How long a move waits for readers to release room.
+    pub patience: Duration,
+    /// The largest budget that [`Tiering::set_budget`] accepts, by name of tier; a tier not named has none.
+    pub max_budget_bytes: HashMap<String, u64>,
+    /// Work of the solver.
+    pub effort: Effort,
+}
+
+impl Default for TieringOptions {
+    fn default() -> Self {
+        Self {
+            half_life_epochs: 3.0,
+            payback_epochs: 4.0,
+            background_bytes_per_s: Some(512 << 20),
+            patience: Duration::from_secs(2),
+            max_budget_bytes: HashMap::new(),
+            effort: Effort::default(),
+        }
+    }
+}
+
+/// What is asked of one epoch.
+#[derive(Debug, Clone)]
+pub struct EpochRequest {
+    /// Plan and explain, but change nothing.
+    pub dry_run: bool,
+    /// Who or what asks, for the record.
+    pub reason: String,
+    /// Bytes per second copied at most; `None`: as fast as it goes.
+    pub bytes_per_s: Option<u64>,
+}
+
+impl EpochRequest {
+    /// An epoch as fast as it goes.
+    pub fn now(reason: impl Into<String>) -> Self {
+        Self { dry_run: false, reason: reason.into(), bytes_per_s: None }
+    }
+
+    /// A preview.
+    pub fn dry_run(reason: impl Into<String>) -> Self {
+        Self { dry_run: true, reason: reason.into(), bytes_per_s: None }
+    }
+}
+
+/// The loop and its controls. Dropping it stops the loop.
+pub struct Tiering {
+    shared: Arc<Shared>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+struct Shared {
+    host: Weak<dyn TieringHost>,
+    clock: Arc<dyn Clock>,
+    options: TieringOptions,
+    /// Held for a whole epoch; the number of the last one.
+    turn: Mutex<Option<u64>>,
+    heat: RwLock<Heat>,
+    calibration: RwLock<Option<Calibration>>,
+    mover: Mover,
+    metrics: TieringMetrics,
+    enabled: AtomicBool,
+    cancel: AtomicBool,
+    signal: Mutex<Signal>,
+    wake: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Signal {
+    stop: bool,
+    interval: Duration,
+    restart: bool,
+}
+
+impl std::fmt::Debug for Tiering {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tiering").field("options", &self.shared.options).finish_non_exhaustive()
+    }
+}
+
+impl Tiering {
+    /// A loop that is not running yet; epochs can be asked for at once.
+    pub fn new(host: Weak<dyn TieringHost>, clock: Arc<dyn Clock>, options: TieringOptions) -> Self {
+        let shared = Shared {
+            host,
+            clock,
+            options,
+            turn: Mutex::new(None),
+            heat: RwLock::default(),
+            calibration: RwLock::default(),
+            mover: Mover::default(),
+            metrics: TieringMetrics::default(),
+            enabled: AtomicBool::new(true),
+            cancel: AtomicBool::new(false),
+            signal: Mutex::default(),
+            wake: Condvar::new(),
+        };
+        Self { shared: Arc::new(shared), thread: Mutex::new(None) }
+    }
+
+    /// Takes up saved heat and calibration (measuring when there is none for these tiers). Call once after opening; the
+    /// hottest segments return with the first epoch, which [`Tiering::start`] then runs at once. Returns the tables whose
+    /// heat is known. A blob that cannot be read is logged and left out.
+    pub fn restore(&self) -> Result<usize> {
+        let host = self.shared.host()?;
+        let known: HashMap<TableId, ()> = host.tables().into_iter().map(|table| (table.id, ())).collect();
+        let mut restored = 0;
+        let mut heat = self.shared.heat.write();
+        for (table, blob) in host.load_heat()?.into_iter().filter(|(table, _)| known.contains_key(table)) {
+            match heat.add_blob(table, &blob) {
+                Ok(()) => restored += 1,
+                Err(error) => tracing::warn!(%error, "heat is not restored"),
+            }
+        }
+        drop(heat);
+        self.shared.signal.lock().restart = restored > 0;
+        self.shared.calibrated(host.as_ref())?;
+        Ok(restored)
+    }
+
+    /// Starts the loop on its own thread, or changes the interval of the running one.
+    pub fn start(&self, interval: Duration) -> Result<()> {
+        let mut thread = self.thread.lock();
+        self.shared.signal.lock().interval = interval;
+        if thread.is_some() {
+            self.shared.wake.notify_all();
+            return Ok(());
+        }
+        self.shared.signal.lock().stop = false;
+        let shared = Arc::clone(&self.shared);
+        let spawned = std::thread::Builder::new().name("tiering".into()).spawn(move || shared.run_loop());
+        *thread = Some(spawned.map_err(|error| Error::io("start", "thread tiering", &error))?);
+        Ok(())
+    }
+
+    /// Ends the loop: cancels what it does after the move under way and waits for it.
+    pub fn stop(&self) {
+        self.shared.signal.lock().stop = true;
+        self.shared.cancel.store(true, Ordering::Relaxed);
+        self.shared.wake.notify_all();
+        if let Some(thread) = self.thread.lock().take() {
+            // The last owner of the store may be the loop itself; it ends by the flag then.
+            if thread.thread().id() != std::thread::current().id() && thread.join().is_err() {
+                tracing::error!("the tiering thread ended abnormally");
+            }
+        }
+    }
+
+    /// Runs one epoch now and returns when its moves have ended. Waits for an epoch under way. Fails when the store is
+    /// closing, when the plan cannot be made, or when its record cannot be saved (its moves are done then).
+    pub fn run_epoch(&self, request: EpochRequest) -> Result<EpochReport> {
+        self.shared.run_epoch(&request, true)
+    }
+
+    /// Gives up what is left of an epoch under way; done moves stay.
+    pub fn cancel(&self) {
+        self.shared.cancel.store(true, Ordering::Relaxed);
+    }
+
+    /// Switches the loop's own epochs on or off. Epochs that are asked for run either way.
+    pub fn set_enabled(&self, enabled: bool) {
+        self.shared.enabled.store(enabled, Ordering::Relaxed);
+    }
+
+    /// True when the loop decides by itself.
+    pub fn is_enabled(&self) -> bool {
+        self.shared.enabled.load(Ordering::Relaxed)
+    }
+
+    /// Sets the budget of a tier in bytes. What is above a lowered budget leaves with the next epoch; until then nothing
+    /// new is admitted. Fails on an unknown tier and above its maximum.
+    pub fn set_budget(&self, tier: &str, bytes: u64) -> Result<()> {
+        let host = self.shared.host()?;
+        let account = account(host.as_ref(), tier)?;
+        if let Some(max) = self.shared.options.max_budget_bytes.get(tier).filter(|max| bytes > **max) {
+            return Err(Error::Invalid(format!(
+                "a budget of {bytes} bytes for tier '{tier}' is more than the {max} bytes there are for it; choose less, or start the server with a larger limit"
+            )));
+        }
+        account.set_limit_bytes(bytes);
+        Ok(())
+    }
+
+    /// Heat of one segment.
+    pub fn heat(&self, key: &SegmentKey) -> SegmentHeat {
+        self.shared.heat.read().get(key)
+    }
+
+    /// Calls `look` with all heat; the next epoch waits until it returns.
+    pub fn with_heat<T>(&self, look: impl FnOnce(&Heat) -> T) -> T {
+        look(&self.shared.heat.read())
+    }
+
+    /// The cost profiles in use; `None` before the first epoch and without [`Tiering::restore`].
+    pub fn calibration(&self) -> Option<Calibration> {
+        self.shared.calibration.read().clone()
+    }
+
+    /// Counts and last figures.
+    pub fn metrics(&self) -> &TieringMetrics {
+        &self.shared.metrics
+    }
+
+    /// Folds the counters and saves the heat: call before the store closes.
+    pub fn checkpoint(&self) -> Result<()> {
+        let _turn = self.shared.turn.lock();
+        let host = self.shared.host()?;
+        let tables = host.tables();
+        self.shared.observe(&mut self.shared.heat.write(), &tables);
+        self.shared.save_heat(host.as_ref(), &tables)
+    }
+}
+
+impl Drop for Tiering {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+fn account<'a>(host: &'a dyn TieringHost, name: &str) -> Result<&'a Arc<Account>> {
+    let home = host.home();
+    let found = host.memory_tiers().iter().find(|tier| tier.name() == name).map(|tier| tier.account());
+    found.or_else(|| (home.name() == name).then(|| home.account())).ok_or_else(|| Error::NotFound { kind: "tier", name: name.into() })
+}
+
+/// Where an input segment comes from: table, position of the chunk, column.
+type Origin = (u32, u32, u32);
+
+impl Shared {
+    fn host(&self) -> Result<Arc<dyn TieringHost>> {
+        self.host.upgrade().ok_or(Error::Cancelled)
+    }
+
+    fn run_loop(&self) {
+        loop {
+            let mut signal = self.signal.lock();
+            if signal.stop {
+                return;
+            }
+            let restart = std::mem::take(&mut signal.restart);
+            let interval = signal.interval;
+            if !restart && !self.wake.wait_for(&mut signal, interval).timed_out() {
+                continue;
+            }
+            drop(signal);
+            if !self.enabled.load(Ordering::Relaxed) {
+                continue;
+            }
+            let reason = if restart { "restart" } else { "interval" };
+            let request = EpochRequest { dry_run: false, reason: reason.into(), bytes_per_s: self.options.background_bytes_per_s };
+            match self.run_epoch(&request, !restart) {
+                Ok(_) => {}
+                Err(Error::Cancelled) => return,
+                Err(error) => tracing::error!(%error, "an epoch failed; the next one tries again"),
+            }
+        }
+    }
+
+    fn run_epoch(&self, request: &EpochRequest, fold: bool) -> Result<EpochReport> {
+        let mut turn = self.turn.lock();
+        let host = self.host()?;
+        self.cancel.store(false, Ordering::Relaxed);
+        if self.signal.lock().stop {
+            return Err(Error::Cancelled);
+        }
+        let report = self.turn(host.as_ref(), request, fold, &mut turn);
+        let failed = u64::from(report.is_err());
+        self.metrics.failures.fetch_add(failed, Ordering::Relaxed);
+        report
+    }
+
+    fn turn(&self, host: &dyn TieringHost, request: &EpochRequest, fold: bool, last: &mut Option<u64>) -> Result<EpochReport> {
+        let id = last.map_or_else(|| host.last_epoch(), Ok)? + 1;
+        let mut tables = host.tables();
+        tables.sort_by_key(|table| table.id);
+        let (unix_us, start_us) = (self.clock.unix_us(), self.clock.now_us());
+        let (inputs, origins) = self.inputs(host, &tables, request.dry_run, fold)?;
+        let plan = epoch::plan(&inputs, self.options.effort)?;
+        let solve_us = self.clock.now_us().saturating_sub(start_us);
+        let mut report = report(id, unix_us, request, &inputs, &plan, solve_us);
+        report.moves = records(&report.epoch, &tables, &inputs, &origins, &plan.moves);
+        if request.dry_run {
+            self.metrics.dry_runs.fetch_add(1, Ordering::Relaxed);
+            return Ok(report);
+        }
+        let relocations: Vec<Relocation> =
+            plan.moves.iter().filter_map(|planned| relocation(&tables, &origins, planned)).collect();
+        let start_us = self.clock.now_us();
+        self.carry_out(host, request, &relocations, &mut report);
+        report.epoch.move_us = self.clock.now_us().saturating_sub(start_us);
+        self.metrics.note(&report.epoch);
+        *last = Some(id);
+        self.save_heat(host, &tables)?;
+        host.save_epoch(&report)?;
+        Ok(report)
+    }
+
+    fn inputs(&self, host: &dyn TieringHost, tables: &[TableSnapshot], dry_run: bool, fold: bool) -> Result<(Inputs, Vec<Origin>)> {
+        let calibration = self.calibrated(host)?;
+        let memory = host.memory_tiers();
+        let budgets = memory.iter().map(|tier| Some(tier.account().limit_bytes())).chain([None]);
+        let tiers = calibration.tiers.iter().zip(budgets);
+        let tiers: Vec<TierInput> = tiers.map(|(p, budget_bytes)| TierInput { name: p.name.clone(), budget_bytes, cost: p.cost }).collect();
+        let preview = (fold && dry_run).then(|| {
+            let mut heat = self.heat.read().clone();
+            self.observe(&mut heat, tables);
+            heat
+        });
+        if fold && !dry_run {
+            self.observe(&mut self.heat.write(), tables);
+        }
+        let known = self.heat.read();
+        let heat = preview.as_ref().unwrap_or(&known);
+        let mut origins = Vec::new();
+        let mut segments = Vec::new();
+        for (table, snapshot) in tables.iter().enumerate() {
+            for (position, entry) in snapshot.chunks.iter().enumerate() {
+                for column in 0..entry.chunk.segments.len() {
+                    origins.push((table as u32, position as u32, column as u32));
+                    segments.extend(segment_input(memory, heat, &entry.chunk, column));
+                }
+            }
+        }
+        Ok((Inputs { tiers, segments, payback_epochs: self.options.payback_epochs }, origins))
+    }
+
+    fn carry_out(&self, host: &dyn TieringHost, request: &EpochRequest, relocations: &[Relocation], report: &mut EpochReport) {
+        let queue = MoveQueue {
+            mover: &self.mover,
+            tiers: host.memory_tiers(),
+            home: host.home(),
+            clock: self.clock.as_ref(),
+            cancel: &self.cancel,
+            bytes_per_s: request.bytes_per_s,
+            patience: self.options.patience,
+        };
+        let EpochReport { epoch, moves } = report;
+        queue.run(relocations, |number, verdict| {
+            let (Some(record), Some(relocation)) = (moves.get_mut(number), relocations.get(number)) else { return };
+            record.unix_us = self.clock.unix_us();
+            match verdict {
+                Verdict::Done { took_us } => {
+                    (record.status, record.took_us) = (MoveStatus::Done, took_us);
+                    epoch.moves_done += 1;
+                    epoch.moved_bytes += record.bytes;
+                    self.metrics.moved(relocation.from, relocation.to, record.bytes);
+                }
+                Verdict::Skipped(why) => {
+                    (record.status, record.why) = (MoveStatus::Skipped, Some(why));
+                    epoch.moves_skipped += 1;
+                    self.metrics.moves_skipped.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        });
+    }
+
+    fn observe(&self, heat: &mut Heat, tables: &[TableSnapshot]) {
+        let chunks = tables.iter().flat_map(|table| table.chunks.iter().map(|entry| &entry.chunk));
+        heat.observe(chunks, self.options.half_life_epochs);
+    }
+
+    fn save_heat(&self, host: &dyn TieringHost, tables: &[TableSnapshot]) -> Result<()> {
+        let heat = self.heat.read();
+        let blobs = tables.iter().map(|table| (table.id, heat.to_blob(table.id))).collect();
+        drop(heat);
+        host.save_heat(blobs)
+    }
+
+    /// The calibration of the host's tiers: the one in use, the saved one, or a new one.
+    fn calibrated(&self, host: &dyn TieringHost) -> Result<Calibration> {
+        let (tiers, home) = (host.memory_tiers(), host.home());
+        if let Some(known) = self.calibration.read().as_ref().filter(|c| c.fits(tiers, home)) {
+            return Ok(known.clone());
+        }
+        let saved = host.load_calibration()?.filter(|c| c.fits(tiers, home));
+        let calibration = match saved {
+            Some(saved) => saved,
+            None => {
+                let measured = calibrate(tiers, home, self.clock.as_ref());
+                host.save_calibration(&measured)?;
+                measured
+            }
+        };
+        *self.calibration.write() = Some(calibration.clone());
+        Ok(calibration)
+    }
+}
+
+fn segment_input(memory: &[Arc<dyn MemoryTier>], heat: &Heat, chunk: &Arc<Chunk>, column: usize) -> Option<SegmentInput> {
+    let segment = chunk.segments.get(column)?;
+    let key = SegmentKey { table: chunk.table, chunk: chunk.id, column: column as u32 };
+    let home = TierId(memory.len() as u8);
+    let mut charged_bytes = [0; MAX_TIERS];
+    for (slot, tier) in charged_bytes.iter_mut().zip(memory) {
+        *slot = tier.charged_bytes(segment.home.len as usize);
+    }
+    Some(SegmentInput {
+        key,
+        rows: chunk.rows,
+        bytes: segment.home.len,
+        charged_bytes,
+        current: segment.resident.load().as_ref().map_or(home, |resident| resident.tier),
+        heat: heat.get(&key),
+    })
+}
+
+fn relocation(tables: &[TableSnapshot], origins: &[Origin], planned: &PlannedMove) -> Option<Relocation> {
+    let (table, position, column) = *origins.get(planned.segment)?;
+    let chunk = Arc::clone(&tables.get(table as usize)?.chunks.get(position as usize)?.chunk);
+    Some(Relocation { chunk, column: column as usize, from: planned.from, to: planned.to })
+}
+
+fn report(id: u64, unix_us: u64, request: &EpochRequest, inputs: &Inputs, plan: &EpochPlan, solve_us: u64) -> EpochReport {
+    let epoch = EpochRecord {
+        id,
+        unix_us,
+        trigger: request.reason.clone(),
+        dry_run: request.dry_run,
+        segments: inputs.segments.len() as u64,
+        moves: plan.moves.len() as u32,
+        moves_done: 0,
+        moves_skipped: 0,
+        planned_bytes: plan.moves.iter().map(|planned| planned.bytes).sum(),
+        moved_bytes: 0,
+        before_us: plan.before_us,
+        after_us: plan.after_us,
+        objective_us: plan.objective_us,
+        bound_us: plan.bound_us,
+        gap: plan.gap,
+        solver: plan.method.name().into(),
+        solve_us,
+        move_us: 0,
+        prices: plan.prices.clone(),
+    };
+    EpochReport { epoch, moves: Vec::new() }
+}
+
+fn records(epoch: &EpochRecord, tables: &[TableSnapshot], inputs: &Inputs, origins: &[Origin], moves: &[PlannedMove]) -> Vec<MoveRecord> {
+    let tier = |id: TierId| inputs.tiers.get(usize::from(id.0)).map_or_else(String::new, |tier| tier.name.clone());
+    let record = |(number, planned): (usize, &PlannedMove)| {
+        let (table, position, column) = *origins.get(planned.segment)?;
+        let table = tables.get(table as usize)?;
+        let chunk = &table.chunks.get(position as usize)?.chunk;
+        Some(MoveRecord {
+            epoch: epoch.id,
+            number: number as u32,
+            table: table.name.clone(),
+            chunk: chunk.id.0,
+            column: chunk.schema.fields().get(column as usize)?.name().clone(),
+            from: tier(planned.from),
+            to: tier(planned.to),
+            bytes: planned.bytes,
+            benefit_us: planned.benefit_us,
+            benefit_ns_per_byte: planned.benefit_ns_per_byte,
+            reason: planned.reason.clone(),
+            status: MoveStatus::Planned,
+            why: None,
+            unix_us: epoch.unix_us,
+            took_us: 0,
+        })
+    };
+    moves.iter().enumerate().filter_map(record).collect()
+}

@@ -1,0 +1,249 @@
+//! What the store's tasks share: tables, tiers, catalog.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::{Mutex, RwLock};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::catalog::{Catalog, Commit, Space, key};
+use crate::clock::Clock;
+use crate::error::{Error, Result};
+use crate::heat::AccessTotals;
+use crate::migrate::HomeTier;
+use crate::placement::{Calibration, EpochReport, TableSnapshot, TieringHost};
+use crate::table::delta::SealRule;
+use crate::table::{Chunk, Resident, Table, TableId, TableName};
+use crate::tier::ssd::SsdTier;
+use crate::tier::{Account, MemoryTier, TierId, TierKind, codec};
+
+/// Epochs kept in the log.
+const KEPT_EPOCHS: u64 = 1000;
+const CALIBRATION_KEY: &[u8] = b"calibration";
+
+/// A tier with its budget and use.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct TierInfo {
+    /// Position, fastest first.
+    pub id: TierId,
+    /// Name.
+    pub name: String,
+    /// Kind.
+    pub kind: TierKind,
+    /// True when ordinary memory stands in for the device.
+    pub emulated: bool,
+    /// What it stands on.
+    pub description: String,
+    /// Byte limit.
+    pub budget_bytes: u64,
+    /// Bytes charged, those held by readers of replaced copies included.
+    pub used_bytes: u64,
+    /// Bytes of segments whose fastest copy lies here.
+    pub placed_bytes: u64,
+    /// Bytes of all copies that lie here.
+    pub stored_bytes: u64,
+    /// Segments whose fastest copy lies here.
+    pub segments: u64,
+}
+
+/// Tables, tiers and catalog of an open store.
+#[derive(Debug)]
+pub struct Core {
+    pub(super) data_dir: PathBuf,
+    pub(super) catalog: Arc<Catalog>,
+    pub(super) memory_tiers: Vec<Arc<dyn MemoryTier>>,
+    pub(crate) ssd: Arc<SsdTier>,
+    pub(super) delta: Arc<Account>,
+    pub(super) access_totals: Arc<AccessTotals>,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) seal: SealRule,
+    pub(super) tables: RwLock<BTreeMap<TableName, Arc<Table>>>,
+    /// Held while the set of tables changes.
+    pub(super) ddl: Mutex<()>,
+    pub(super) next_table: AtomicU64,
+    pub(super) schema_version: AtomicU64,
+}
+
+impl Core {
+    pub(super) fn tables(&self) -> Vec<Arc<Table>> {
+        self.tables.read().values().cloned().collect()
+    }
+
+    pub(super) fn table(&self, name: &TableName) -> Result<Arc<Table>> {
+        let missing = || Error::NotFound { kind: "table", name: name.to_string() };
+        self.tables.read().get(name).cloned().ok_or_else(missing)
+    }
+
+    pub(super) fn schema_version(&self) -> u64 {
+        self.schema_version.load(Ordering::Acquire)
+    }
+
+    pub(super) fn schema_changed(&self) {
+        self.schema_version.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Gives a new chunk DRAM copies while the budget allows; a full budget is normal and leaves the rest at home.
+    pub(crate) fn admit(&self, chunk: &Chunk, file: &[u8]) -> Result<()> {
+        let Some(dram) = self.memory_tiers.iter().find(|t| t.kind() == TierKind::Dram) else { return Ok(()) };
+        for (segment, field) in chunk.segments.iter().zip(chunk.schema.fields()) {
+            let range = segment.home.offset as usize..(segment.home.offset + segment.home.len) as usize;
+            let Some(image) = file.get(range) else { continue };
+            match dram.store(image) {
+                Ok(bytes) => {
+                    let rows = chunk.rows as usize;
+                    let array = codec::decode_column(field.data_type(), rows, &segment.home.layout, &bytes.buffer)?;
+                    segment.resident.store(Some(Arc::new(Resident { tier: bytes.tier, array, bytes })));
+                }
+                Err(Error::BudgetExceeded { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn tier_infos(&self) -> Vec<TierInfo> {
+        let home = TierId(self.memory_tiers.len() as u8);
+        let mut infos: Vec<TierInfo> = self.memory_tiers.iter().map(|t| memory_info(t.as_ref())).collect();
+        let (mut placed, mut stored, mut segments) = (0, 0, 0);
+        for table in self.tables() {
+            for entry in table.version().chunks.iter() {
+                for segment in &entry.chunk.segments {
+                    stored += segment.home.len;
+                    match segment.resident.load().as_ref().and_then(|r| infos.get_mut(r.tier.0 as usize)) {
+                        Some(info) => {
+                            info.placed_bytes += segment.home.len;
+                            info.stored_bytes += segment.home.len;
+                            info.segments += 1;
+                        }
+                        None => {
+                            placed += segment.home.len;
+                            segments += 1;
+                        }
+                    }
+                }
+            }
+        }
+        infos.push(TierInfo {
+            id: home,
+            name: "ssd".into(),
+            kind: TierKind::Ssd,
+            emulated: false,
+            description: self.ssd.describe(),
+            budget_bytes: self.ssd.stored().limit_bytes(),
+            used_bytes: self.ssd.stored().used_bytes(),
+            placed_bytes: placed,
+            stored_bytes: stored,
+            segments,
+        });
+        infos
+    }
+
+    pub(super) fn log_back<T: DeserializeOwned>(&self, space: Space, limit: usize) -> Result<Vec<T>> {
+        let mut found = Vec::new();
+        self.catalog.scan_back(space, &[], |_, value| {
+            if found.len() < limit {
+                found.push(parse(value)?);
+            }
+            Ok(found.len() < limit)
+        })?;
+        Ok(found)
+    }
+}
+
+fn memory_info(tier: &dyn MemoryTier) -> TierInfo {
+    TierInfo {
+        id: tier.id(),
+        name: tier.name().to_owned(),
+        kind: tier.kind(),
+        emulated: tier.emulated(),
+        description: tier.describe(),
+        budget_bytes: tier.account().limit_bytes(),
+        used_bytes: tier.account().used_bytes(),
+        placed_bytes: 0,
+        stored_bytes: 0,
+        segments: 0,
+    }
+}
+
+fn json<T: Serialize>(value: &T) -> Result<Vec<u8>> {
+    serde_json::to_vec(value).map_err(|e| Error::Catalog(format!("cannot encode a log record: {e}")))
+}
+
+fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
+    serde_json::from_slice(bytes).map_err(|e| Error::Catalog(format!("cannot read a log record: {e}")))
+}
+
+impl TieringHost for Core {
+    fn tables(&self) -> Vec<TableSnapshot> {
+        let snapshot = |table: &Arc<Table>| TableSnapshot {
+            id: table.id(),
+            name: table.name().to_string(),
+            chunks: table.version().chunks.clone(),
+        };
+        self.tables.read().values().map(snapshot).collect()
+    }
+
+    fn memory_tiers(&self) -> &[Arc<dyn MemoryTier>] {
+        &self.memory_tiers
+    }
+
+    fn home(&self) -> &dyn HomeTier {
+        self.ssd.as_ref()
+    }
+
+    fn save_epoch(&self, report: &EpochReport) -> Result<()> {
+        let id = report.epoch.id;
+        let mut commit = Commit::default();
+        commit.put(Space::Epochs, key(&[id]), json(&report.epoch)?);
+        for record in &report.moves {
+            commit.put(Space::Moves, key(&[id, u64::from(record.number)]), json(record)?);
+        }
+        if let Some(old) = id.checked_sub(KEPT_EPOCHS) {
+            commit.delete(Space::Epochs, key(&[old]));
+            self.catalog.scan(Space::Moves, &key(&[old]), |k, _| {
+                commit.delete(Space::Moves, k.to_vec());
+                Ok(true)
+            })?;
+        }
+        self.catalog.commit(commit)
+    }
+
+    fn last_epoch(&self) -> Result<u64> {
+        let mut last = 0;
+        self.catalog.scan_back(Space::Epochs, &[], |k, _| {
+            last = crate::catalog::key_part(k, 0);
+            Ok(false)
+        })?;
+        Ok(last)
+    }
+
+    fn save_heat(&self, blobs: Vec<(TableId, Vec<u8>)>) -> Result<()> {
+        let mut commit = Commit::default();
+        for (table, blob) in blobs {
+            commit.put(Space::Heat, key(&[table.0]), blob);
+        }
+        if commit.is_empty() { Ok(()) } else { self.catalog.commit(commit) }
+    }
+
+    fn load_heat(&self) -> Result<Vec<(TableId, Vec<u8>)>> {
+        let mut blobs = Vec::new();
+        self.catalog.scan(Space::Heat, &[], |k, v| {
+            blobs.push((TableId(crate::catalog::key_part(k, 0)), v.to_vec()));
+            Ok(true)
+        })?;
+        Ok(blobs)
+    }
+
+    fn save_calibration(&self, calibration: &Calibration) -> Result<()> {
+        let mut commit = Commit::default();
+        commit.put(Space::Meta, CALIBRATION_KEY.to_vec(), json(calibration)?);
+        self.catalog.commit(commit)
+    }
+
+    fn load_calibration(&self) -> Result<Option<Calibration>> {
+        self.catalog.get(Space::Meta, CALIBRATION_KEY)?.map(|bytes| parse(&bytes)).transpose()
+    }
+}

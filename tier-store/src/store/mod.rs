@@ -1,0 +1,218 @@
+//! The facade: one open data directory with its tables, tiers and background tasks.
+//!
+//! [`Core`] holds what the tasks share (tables, tiers, catalog); [`Store`] adds the tasks themselves (tiering, sealing)
+//! and stops them when it is dropped. All calls that write block; reading versions, statistics and resident arrays does
+//! not.
+
+mod core;
+mod options;
+mod recovery;
+mod sealer;
+#[cfg(test)]
+mod tests;
+mod write;
+
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+
+pub use self::core::{Core, TierInfo};
+pub use options::{NvmOptions, StoreOptions};
+
+use crate::catalog::{Catalog, Commit, Space};
+use crate::error::Result;
+use crate::placement::{EpochRecord, MoveRecord, Tiering, TieringHost};
+use crate::table::ingest::SealedChunk;
+use crate::table::{Ingest, Table, TableDefinition, TableName};
+use crate::tier::ssd::SsdTier;
+use crate::tier::{Account, MemoryTier};
+use sealer::Sealer;
+
+/// An open store.
+#[derive(Debug)]
+pub struct Store {
+    core: Arc<Core>,
+    tiering: Tiering,
+    _sealer: Sealer,
+}
+
+impl Store {
+    /// Opens a data directory, or makes one. Tables are queryable at once, from their home.
+    ///
+    /// # Errors
+    /// [`Error::Locked`] when another process has it open; [`Error::Io`] when it cannot be written;
+    /// [`Error::UnsupportedFormat`] for one written by another version.
+    pub fn open(options: StoreOptions) -> Result<Arc<Self>> {
+        let (tiering_options, interval, seal) = (options.tiering.clone(), options.epoch_interval, options.seal);
+        let core = Arc::new(recovery::open(options)?);
+        let host: Arc<dyn TieringHost> = Arc::<Core>::clone(&core);
+        let tiering = Tiering::new(Arc::downgrade(&host), Arc::clone(&core.clock), tiering_options);
+        tiering.restore()?;
+        if let Some(interval) = interval {
+            tiering.start(interval)?;
+        }
+        let sealer = Sealer::start(Arc::clone(&core), seal);
+        Ok(Arc::new(Self { core, tiering, _sealer: sealer }))
+    }
+
+    /// All tables, by name.
+    pub fn tables(&self) -> Vec<Arc<Table>> {
+        self.core.tables()
+    }
+
+    /// One table.
+    pub fn table(&self, name: &TableName) -> Result<Arc<Table>> {
+        self.core.table(name)
+    }
+
+    /// Grows with each change of the set of tables or objects; for caches of plans.
+    pub fn schema_version(&self) -> u64 {
+        self.core.schema_version()
+    }
+
+    /// Creates an empty table.
+    pub fn create_table(&self, definition: TableDefinition) -> Result<Arc<Table>> {
+        let table = self.core.new_table(definition, false)?;
+        self.core.publish_table(&table, Vec::new(), false)?;
+        Ok(table)
+    }
+
+    /// Drops a table; readers that have a version of it finish, then its files go.
+    pub fn drop_table(&self, name: &TableName) -> Result<()> {
+        self.core.drop_table(name)
+    }
+
+    /// Adds rows to the delta; durable when it returns (unless the table opted out). Returns the rows.
+    ///
+    /// # Errors
+    /// [`Error::SchemaMismatch`]; [`Error::BudgetExceeded`] when the deltas are full and sealing does not help.
+    pub fn insert(&self, table: &Table, batches: &[RecordBatch]) -> Result<u64> {
+        self.core.insert(table, batches)
+    }
+
+    /// Seals a table's delta into chunks now.
+    pub fn seal(&self, table: &Table) -> Result<()> {
+        self.core.seal(table)
+    }
+
+    /// Starts a bulk ingest into a table.
+    pub fn ingest(self: &Arc<Self>, table: &Arc<Table>) -> Ingest {
+        Ingest::into_existing(Arc::clone(self), Arc::clone(table))
+    }
+
+    /// Starts a bulk ingest into a table that appears, whole, when it finishes; `replace` drops one of that name.
+    pub fn ingest_new(self: &Arc<Self>, definition: TableDefinition, replace: bool) -> Result<Ingest> {
+        let table = self.core.new_table(definition, replace)?;
+        Ok(Ingest::into_new(Arc::clone(self), table, replace))
+    }
+
+    /// The byte-addressable tiers, fastest first.
+    pub fn memory_tiers(&self) -> &[Arc<dyn MemoryTier>] {
+        &self.core.memory_tiers
+    }
+
+    /// The home tier.
+    pub fn ssd(&self) -> &Arc<SsdTier> {
+        &self.core.ssd
+    }
+
+    /// Totals of accesses by tier and pattern.
+    pub fn access_totals(&self) -> &Arc<crate::heat::AccessTotals> {
+        &self.core.access_totals
+    }
+
+    /// The delta's account.
+    pub fn delta_account(&self) -> &Arc<Account> {
+        &self.core.delta
+    }
+
+    /// The tiering loop.
+    pub fn tiering(&self) -> &Tiering {
+        &self.tiering
+    }
+
+    /// The durable catalog.
+    pub fn catalog(&self) -> &Arc<Catalog> {
+        &self.core.catalog
+    }
+
+    /// The store's data directory.
+    pub fn data_dir(&self) -> &std::path::Path {
+        &self.core.data_dir
+    }
+
+    /// Tiers with budgets and use, fastest first.
+    pub fn tier_infos(&self) -> Vec<TierInfo> {
+        self.core.tier_infos()
+    }
+
+    /// The last epochs, newest first.
+    pub fn epochs(&self, limit: usize) -> Result<Vec<EpochRecord>> {
+        self.core.log_back(Space::Epochs, limit)
+    }
+
+    /// The last moves, newest epoch first.
+    pub fn moves(&self, limit: usize) -> Result<Vec<MoveRecord>> {
+        self.core.log_back(Space::Moves, limit)
+    }
+
+    /// Stores a named object (a view, an external table, a schema) as JSON text.
+    pub fn put_object(&self, kind: &str, name: &str, json: &str) -> Result<()> {
+        let mut commit = Commit::default();
+        commit.put(Space::Objects, object_key(kind, name), json.as_bytes().to_vec());
+        self.core.catalog.commit(commit)?;
+        self.core.schema_changed();
+        Ok(())
+    }
+
+    /// Removes a named object; false when there was none.
+    pub fn remove_object(&self, kind: &str, name: &str) -> Result<bool> {
+        let key = object_key(kind, name);
+        let found = self.core.catalog.get(Space::Objects, &key)?.is_some();
+        if found {
+            let mut commit = Commit::default();
+            commit.delete(Space::Objects, key);
+            self.core.catalog.commit(commit)?;
+            self.core.schema_changed();
+        }
+        Ok(found)
+    }
+
+    /// All objects of a kind: name and JSON text, by name.
+    pub fn objects(&self, kind: &str) -> Result<Vec<(String, String)>> {
+        let prefix = object_key(kind, "");
+        let mut found = Vec::new();
+        self.core.catalog.scan(Space::Objects, &prefix, |key, value| {
+            let name = key.get(prefix.len()..).unwrap_or_default();
+            found.push((String::from_utf8_lossy(name).into_owned(), String::from_utf8_lossy(value).into_owned()));
+            Ok(true)
+        })?;
+        Ok(found)
+    }
+
+    /// Stops background work, seals tables without durability, saves heat. The store can still be read.
+    pub fn close(&self) -> Result<()> {
+        self.tiering.stop();
+        self.tiering.checkpoint()?;
+        self.core.seal_volatile()
+    }
+
+    pub(crate) fn publish_chunks(&self, table: &Table, chunks: Vec<SealedChunk>, sealed: &[u64]) -> Result<()> {
+        self.core.publish_chunks(table, chunks, sealed)
+    }
+
+    pub(crate) fn publish_table(&self, table: &Arc<Table>, chunks: Vec<SealedChunk>, replace: bool) -> Result<()> {
+        self.core.publish_table(table, chunks, replace)
+    }
+
+    pub(crate) fn core(&self) -> &Core {
+        &self.core
+    }
+}
+
+fn object_key(kind: &str, name: &str) -> Vec<u8> {
+    let mut key = kind.as_bytes().to_vec();
+    key.push(0);
+    key.extend_from_slice(name.as_bytes());
+    key
+}

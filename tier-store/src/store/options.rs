@@ -1,0 +1,71 @@
+//! What a store is opened with.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::clock::{Clock, SystemClock};
+use crate::io::BlockIo;
+use crate::placement::TieringOptions;
+use crate::table::delta::SealRule;
+use crate::tier::nvm::{Limiter, NvmBacking};
+
+/// An NVM tier.
+#[derive(Debug, Clone)]
+pub struct NvmOptions {
+    /// What the pool stands on.
+    pub backing: NvmBacking,
+    /// Size of the pool in bytes.
+    pub capacity_bytes: u64,
+    /// Slows hand-outs down to a slower device's speed, for experiments.
+    pub limiter: Option<Limiter>,
+}
+
+/// What a store is opened with. Byte limits are obeyed always.
+#[derive(Debug, Clone)]
+pub struct StoreOptions {
+    /// Folder of the catalog and, below `ssd/`, of the chunk files.
+    pub data_dir: PathBuf,
+    /// Budget of the DRAM tier.
+    pub dram_budget_bytes: u64,
+    /// The NVM tier, if any.
+    pub nvm: Option<NvmOptions>,
+    /// Limit of the chunk files; `None`: the file system's.
+    pub ssd_budget_bytes: Option<u64>,
+    /// Bytes of cold reads in flight or ready.
+    pub io_budget_bytes: u64,
+    /// Bytes of all deltas.
+    pub delta_budget_bytes: u64,
+    /// Cache of the catalog.
+    pub catalog_cache_bytes: usize,
+    /// When deltas are sealed.
+    pub seal: SealRule,
+    /// Engine of cold reads; `None`: the best one this machine has.
+    pub io: Option<Arc<dyn BlockIo>>,
+    /// Source of time.
+    pub clock: Arc<dyn Clock>,
+    /// Time between epochs; `None`: only on request.
+    pub epoch_interval: Option<Duration>,
+    /// Settings of the tiering loop.
+    pub tiering: TieringOptions,
+}
+
+impl StoreOptions {
+    /// A small store for tests and tools: 256 MiB of DRAM, no NVM, epochs only on request.
+    pub fn new(data_dir: impl Into<PathBuf>) -> Self {
+        Self {
+            data_dir: data_dir.into(),
+            dram_budget_bytes: 256 << 20,
+            nvm: None,
+            ssd_budget_bytes: None,
+            io_budget_bytes: 64 << 20,
+            delta_budget_bytes: 256 << 20,
+            catalog_cache_bytes: 32 << 20,
+            seal: SealRule::default(),
+            io: None,
+            clock: Arc::new(SystemClock::default()),
+            epoch_interval: None,
+            tiering: TieringOptions::default(),
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! The store as a user of the crate sees it: what is acknowledged is there after a reopen, what is not is gone.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringViewArray, cast::AsArray};
+use arrow::compute::concat_batches;
+use arrow::datatypes::{DataType, Field, Int64Type, Schema};
+
+use super::*;
+use crate::Error;
+use crate::table::{ChunkAdmission, TableVersion};
+use crate::tier::ssd::{Admission, ColdRead};
+
+fn rows(range: std::ops::Range<i64>) -> RecordBatch {
+    let schema = Schema::new(vec![Field::new("k", DataType::Int64, false), Field::new("v", DataType::Utf8View, true)]);
+    let text = StringViewArray::from_iter(range.clone().map(|i| (i % 7 != 0).then(|| format!("value number {i}"))));
+    let columns: Vec<ArrayRef> = vec![Arc::new(Int64Array::from_iter_values(range)), Arc::new(text)];
+    RecordBatch::try_new(Arc::new(schema), columns).unwrap()
+}
+
+fn definition(name: &str) -> TableDefinition {
+    let mut definition = TableDefinition::new(TableName::new("public", name), rows(0..0).schema());
+    definition.options.chunk_rows = 1000;
+    definition
+}
+
+/// All rows of a version, from wherever they lie.
+fn read(store: &Store, version: &TableVersion) -> Result<RecordBatch> {
+    let mut batches: Vec<RecordBatch> = version.delta.to_vec();
+    for entry in version.chunks.iter() {
+        let chunk = &entry.chunk;
+        let cold: Vec<usize> = (0..2).filter(|i| chunk.segments[*i].resident.load().is_none()).collect();
+        let read = store.ssd().read_columns(chunk, &cold, Admission::Guaranteed)?;
+        let mut arrays =
+            read.map(ColdRead::wait).transpose()?.map(|c| c.arrays.clone()).unwrap_or_default().into_iter();
+        let columns = chunk.segments.iter().map(|s| match s.resident.load_full() {
+            Some(resident) => Arc::clone(&resident.array),
+            None => arrays.next().unwrap(),
+        });
+        batches.push(RecordBatch::try_new(Arc::clone(&chunk.schema), columns.collect()).unwrap());
+    }
+    Ok(concat_batches(&rows(0..0).schema(), &batches).unwrap())
+}
+
+fn keys(store: &Store, table: &Table) -> Vec<i64> {
+    let all = read(store, &table.version()).unwrap();
+    let mut keys = all.column(0).as_primitive::<Int64Type>().values().to_vec();
+    keys.sort_unstable();
+    keys
+}
+
+#[test]
+fn acknowledged_rows_survive_a_reopen_on_both_paths() {
+    let dir = tempfile::tempdir().unwrap();
+    {
+        let store = Store::open(StoreOptions::new(dir.path())).unwrap();
+        let table = store.create_table(definition("t")).unwrap();
+        assert_eq!(store.insert(&table, &[rows(0..10)]).unwrap(), 10);
+        let mut ingest = store.ingest(&table);
+        ingest.write(rows(10..2_510)).unwrap();
+        assert_eq!(ingest.finish().unwrap(), 2_500);
+        let mut aborted = store.ingest(&table);
+        aborted.write(rows(0..5_000)).unwrap();
+        drop(aborted);
+        assert_eq!(keys(&store, &table), (0..2_510).collect::<Vec<_>>());
+        store.close().unwrap();
+    }
+    let store = Store::open(StoreOptions::new(dir.path())).unwrap();
+    let table = store.table(&TableName::new("public", "t")).unwrap();
+    let version = table.version();
+    assert_eq!((version.chunks.len(), version.delta_rows(), version.statistics.len()), (3, 10, 3));
+    assert_eq!(keys(&store, &table), (0..2_510).collect::<Vec<_>>());
+    assert_eq!(version.statistics.column(0).unwrap().max.as_primitive::<Int64Type>().value(0), 1_009);
+    assert_eq!(
+        std::fs::read_dir(dir.path().join("ssd/t1")).unwrap().count(),
+        3,
+        "files of the aborted ingest are gone"
+    );
+}
+
+#[test]
+fn a_full_delta_is_sealed_and_so_is_an_old_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut options = StoreOptions::new(dir.path());
+    options.seal.age_us = 100_000;
+    let store = Store::open(options).unwrap();
+    let table = store.create_table(definition("t")).unwrap();
+    for start in (0..2_400).step_by(300) {
+        store.insert(&table, &[rows(start..start + 300)]).unwrap();
+    }
+    assert!(table.version().chunks.len() >= 2);
+    for _ in 0..100 {
+        if table.version().delta_rows() == 0 {
+            break;
+        }
+        store.core().clock.sleep(Duration::from_millis(50));
+    }
+    assert_eq!((table.version().delta_rows(), store.delta_account().used_bytes()), (0, 0));
+    assert_eq!(keys(&store, &table), (0..2_400).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_bounded_delta_makes_room_by_sealing_and_refuses_what_never_fits() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut options = StoreOptions::new(dir.path());
+    options.delta_budget_bytes = 40_000;
+    let store = Store::open(options).unwrap();
+    let table = store.create_table(definition("t")).unwrap();
+    for start in (0..2_000).step_by(200) {
+        store.insert(&table, &[rows(start..start + 200)]).unwrap();
+    }
+    assert!(store.delta_account().peak_bytes() <= 40_000);
+    assert!(matches!(store.insert(&table, &[rows(0..5_000)]), Err(Error::BudgetExceeded { .. })));
+    assert_eq!(keys(&store, &table), (0..2_000).collect::<Vec<_>>());
+}
+
+#[test]
+fn replacing_a_table_is_atomic_and_old_readers_keep_reading() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(StoreOptions::new(dir.path())).unwrap();
+    let mut slow = definition("t");
+    slow.options.admission = ChunkAdmission::Ssd;
+    let mut first = store.ingest_new(slow.clone(), false).unwrap();
+    first.write(rows(0..1_500)).unwrap();
+    first.finish().unwrap();
+    let name = TableName::new("public", "t");
+    let old = store.table(&name).unwrap().version();
+    assert!(matches!(store.ingest_new(slow.clone(), false), Err(Error::AlreadyExists { .. })));
+    let mut second = store.ingest_new(slow, true).unwrap();
+    second.write(rows(7..8)).unwrap();
+    second.finish().unwrap();
+    assert_eq!(keys(&store, &store.table(&name).unwrap()), [7]);
+    assert_eq!(read(&store, &old).unwrap().num_rows(), 1_500);
+    assert!(dir.path().join("ssd/t1").read_dir().unwrap().count() == 2);
+    drop(old);
+    assert!(!dir.path().join("ssd/t1").exists() || dir.path().join("ssd/t1").read_dir().unwrap().count() == 0);
+    store.drop_table(&name).unwrap();
+    assert!(matches!(store.table(&name), Err(Error::NotFound { .. })));
+}
+
+#[test]
+fn orphans_go_foreign_files_stay_and_a_damaged_file_fails_only_its_readers() {
+    let dir = tempfile::tempdir().unwrap();
+    let paths: Vec<std::path::PathBuf> = {
+        let store = Store::open(StoreOptions::new(dir.path())).unwrap();
+        for name in ["good", "bad"] {
+            let mut ingest = store.ingest_new(definition(name), false).unwrap();
+            ingest.write(rows(0..1_000)).unwrap();
+            ingest.finish().unwrap();
+        }
+        let path = |t: &Arc<Table>| t.version().chunks[0].chunk.path.clone();
+        store.tables().iter().map(path).collect()
+    };
+    let orphan = paths[1].with_file_name(paths[1].file_name().unwrap().to_str().unwrap().replace("c0", "c99"));
+    std::fs::copy(&paths[1], &orphan).unwrap();
+    let foreign = dir.path().join("ssd/notes.txt");
+    std::fs::write(&foreign, "mine").unwrap();
+    std::fs::OpenOptions::new().write(true).open(&paths[0]).unwrap().set_len(500).unwrap();
+    let store = Store::open(StoreOptions::new(dir.path())).unwrap();
+    assert!(!orphan.exists() && foreign.exists());
+    let table = |name: &str| store.table(&TableName::new("public", name)).unwrap();
+    assert_eq!(keys(&store, &table("good")).len(), 1_000);
+    let error = read(&store, &table("bad").version()).unwrap_err().to_string();
+    assert!(error.contains(paths[0].to_str().unwrap()), "{error}");
+}
+
+#[test]
+fn a_second_server_on_the_directory_is_refused_and_told_who_holds_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let _store = Store::open(StoreOptions::new(dir.path())).unwrap();
+    let Err(Error::Locked { holder, .. }) = Store::open(StoreOptions::new(dir.path())) else { panic!("not refused") };
+    assert_eq!(holder, std::process::id().to_string());
+}
+
+#[test]
+fn objects_are_listed_by_kind() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(StoreOptions::new(dir.path())).unwrap();
+    store.put_object("view", "public.b", "2").unwrap();
+    store.put_object("view", "public.a", "1").unwrap();
+    store.put_object("views", "public.c", "3").unwrap();
+    let found: Vec<_> = store.objects("view").unwrap().into_iter().map(|(name, _)| name).collect();
+    assert_eq!(found, ["public.a", "public.b"]);
+    assert!(store.remove_object("view", "public.a").unwrap() && !store.remove_object("view", "public.a").unwrap());
+}

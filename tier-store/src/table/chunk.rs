@@ -1,0 +1,122 @@
+//! Chunks and segments: an immutable slice of a table, one segment per column.
+//!
+//! A segment always has a *home* (its range of the chunk's Arrow IPC file) and at most one *resident* copy on a
+//! byte-addressable tier. The resident handle is replaced atomically by moves; whoever loaded it before keeps reading
+//! the old copy, whose charge ends with its last reader (architecture, decision 1).
+
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+
+use arc_swap::ArcSwapOption;
+use arrow::array::ArrayRef;
+use arrow::datatypes::SchemaRef;
+use parking_lot::Mutex;
+
+use crate::heat::SegmentCounters;
+use crate::io::IoFile;
+use crate::tier::TierId;
+use crate::tier::codec::ColumnLayout;
+use crate::tier::ssd::SsdTier;
+
+/// Number of a chunk within its table; never reused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
+pub struct ChunkId(pub u64);
+
+/// Where a segment's durable bytes lie in the chunk's file.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Home {
+    /// First byte of the column's image, from the start of the file; a multiple of 64.
+    pub offset: u64,
+    /// Bytes of the image.
+    pub len: u64,
+    /// How the image is cut into Arrow buffers.
+    pub layout: ColumnLayout,
+    /// crc32c of each 16 KiB block of the image, counted from `offset`; the last block may be short.
+    pub checksums: Box<[u32]>,
+}
+
+/// A resident copy: the decoded array over bytes that lie on `tier`.
+#[derive(Debug)]
+pub struct Resident {
+    /// The byte-addressable tier it lies on.
+    pub tier: TierId,
+    /// The whole column of the chunk; its buffers own the tier's charge.
+    pub array: ArrayRef,
+    /// The image itself, for copying to another tier.
+    pub bytes: crate::tier::SegmentBytes,
+}
+
+/// One column of one chunk.
+#[derive(Debug)]
+pub struct Segment {
+    /// Durable place.
+    pub home: Home,
+    /// Copy on a faster tier, if any. `None`: the segment is read from its home.
+    pub resident: ArcSwapOption<Resident>,
+    /// Accesses since the start of the process.
+    pub counters: SegmentCounters,
+}
+
+impl Segment {
+    /// A segment that lies at its home only.
+    pub fn new(home: Home) -> Self {
+        Self { home, resident: ArcSwapOption::empty(), counters: SegmentCounters::default() }
+    }
+}
+
+/// An immutable slice of a table.
+#[derive(Debug)]
+pub struct Chunk {
+    /// The table it belongs to.
+    pub table: super::TableId,
+    /// Its number.
+    pub id: ChunkId,
+    /// Rows, at most the table's `chunk_rows`.
+    pub rows: u32,
+    /// Columns of the table, in order.
+    pub schema: SchemaRef,
+    /// Its Arrow IPC file.
+    pub path: PathBuf,
+    /// Size of that file.
+    pub file_bytes: u64,
+    /// One per column of `schema`.
+    pub segments: Box<[Segment]>,
+    /// The open file; opened at the first cold read.
+    pub file: OnceLock<Arc<IoFile>>,
+    /// Set while the chunk is not (or no longer) in the catalog: its file goes with it.
+    doomed: Mutex<Option<Arc<SsdTier>>>,
+}
+
+impl Chunk {
+    /// A chunk whose file is written.
+    pub fn new(
+        table: super::TableId,
+        id: ChunkId,
+        rows: u32,
+        schema: SchemaRef,
+        path: PathBuf,
+        file_bytes: u64,
+        segments: Box<[Segment]>,
+    ) -> Self {
+        let (file, doomed) = (OnceLock::new(), Mutex::new(None));
+        Self { table, id, rows, schema, path, file_bytes, segments, file, doomed }
+    }
+
+    /// The file goes when the last reader does.
+    pub(crate) fn doom(&self, tier: &Arc<SsdTier>) {
+        *self.doomed.lock() = Some(Arc::clone(tier));
+    }
+
+    /// The chunk is in the catalog: its file stays.
+    pub(crate) fn keep(&self) {
+        *self.doomed.lock() = None;
+    }
+}
+
+impl Drop for Chunk {
+    fn drop(&mut self) {
+        if let Some(Err(error)) = self.doomed.get_mut().take().map(|tier| tier.remove(&self.path)) {
+            tracing::warn!(%error, "a chunk file stays behind; the next start removes it");
+        }
+    }
+}

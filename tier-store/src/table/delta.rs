@@ -1,0 +1,57 @@
+//! The delta: the open tail of a table, in DRAM, counted against the store's delta budget, always scanned.
+//!
+//! An entry is one insert. It is durable before it is visible (unless the table opted out) and stays until a seal
+//! commit replaces it by chunks.
+
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+
+use crate::error::Result;
+use crate::tier::{Account, Charge};
+
+/// When a delta is sealed into chunks, whichever comes first; rows are bounded by the table's `chunk_rows`.
+#[derive(Debug, Clone, Copy)]
+pub struct SealRule {
+    /// Bytes of the delta.
+    pub bytes: u64,
+    /// Age of its oldest row, in microseconds.
+    pub age_us: u64,
+}
+
+impl Default for SealRule {
+    fn default() -> Self {
+        Self { bytes: 64 << 20, age_us: 300_000_000 }
+    }
+}
+
+/// The rows of one insert.
+#[derive(Debug)]
+pub struct DeltaEntry {
+    /// Key in the catalog.
+    pub(crate) sequence: u64,
+    /// The rows, compacted.
+    pub(crate) batch: RecordBatch,
+    /// When it arrived, on the store's clock.
+    pub(crate) since_us: u64,
+    charge: Charge,
+}
+
+impl DeltaEntry {
+    /// Charges the delta account and makes an entry; fails when the delta is full.
+    pub(crate) fn charged(account: &Arc<Account>, sequence: u64, batch: RecordBatch, since_us: u64) -> Result<Self> {
+        let charge = account.try_charge(batch.get_array_memory_size() as u64)?;
+        Ok(Self { sequence, batch, since_us, charge })
+    }
+
+    /// An entry read back at start: it exists already, so it is charged even above the limit.
+    pub(crate) fn restored(account: &Arc<Account>, sequence: u64, batch: RecordBatch, since_us: u64) -> Self {
+        let charge = account.charge_always(batch.get_array_memory_size() as u64);
+        Self { sequence, batch, since_us, charge }
+    }
+
+    /// Bytes held in DRAM.
+    pub fn bytes(&self) -> u64 {
+        self.charge.bytes()
+    }
+}

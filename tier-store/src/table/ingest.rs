@@ -1,0 +1,211 @@
+//! Bulk ingest: a stream of rows becomes chunk files, then one commit makes all of them visible, or none.
+//!
+//! ```text
+//! write(batch) -> cut to chunk_rows -> workers: encode, write file, fsync, bounds, DRAM while the budget allows
+//! finish()     -> wait for the workers -> one catalog commit -> new version
+//! drop         -> files removed, charges given back
+//! ```
+//!
+//! Memory is bounded: at most two chunks wait for a worker. Rows keep the order in which they came.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::thread::JoinHandle;
+
+use arrow::array::RecordBatch;
+use arrow::compute::concat_batches;
+use parking_lot::Mutex;
+
+use super::{Chunk, ChunkAdmission, ChunkId, ChunkStatistics, Segment, Table};
+use crate::error::{Error, Result};
+use crate::store::{Core, Store};
+use crate::tier::codec;
+
+/// Threads that encode and write.
+const WORKERS: usize = 2;
+
+/// A chunk written but not yet committed; its file goes with it unless it is published.
+#[derive(Debug)]
+pub(crate) struct SealedChunk {
+    pub(crate) chunk: Arc<Chunk>,
+    pub(crate) statistics: ChunkStatistics,
+}
+
+struct Job {
+    id: ChunkId,
+    batches: Vec<RecordBatch>,
+}
+
+/// Where the rows go.
+#[derive(Debug)]
+enum Target {
+    Existing,
+    New { replace: bool },
+}
+
+/// A bulk ingest in progress.
+#[derive(Debug)]
+pub struct Ingest {
+    store: Arc<Store>,
+    table: Arc<Table>,
+    target: Target,
+    pending: Vec<RecordBatch>,
+    pending_rows: usize,
+    rows: u64,
+    jobs: Option<SyncSender<Job>>,
+    results: Receiver<(ChunkId, Result<SealedChunk>)>,
+    sealed: BTreeMap<ChunkId, SealedChunk>,
+    workers: Vec<JoinHandle<()>>,
+}
+
+impl Ingest {
+    pub(crate) fn into_existing(store: Arc<Store>, table: Arc<Table>) -> Self {
+        Self::start(store, table, Target::Existing)
+    }
+
+    pub(crate) fn into_new(store: Arc<Store>, table: Arc<Table>, replace: bool) -> Self {
+        Self::start(store, table, Target::New { replace })
+    }
+
+    #[allow(clippy::disallowed_methods)]
+    fn start(store: Arc<Store>, table: Arc<Table>, target: Target) -> Self {
+        let (jobs, queue) = sync_channel::<Job>(1);
+        let (done, results) = channel();
+        let queue = Arc::new(Mutex::new(queue));
+        let workers = (0..WORKERS).filter_map(|n| {
+            let (store, table, queue, done) =
+                (Arc::clone(&store), Arc::clone(&table), Arc::clone(&queue), done.clone());
+            let work = move || work(&store, &table, &queue, &done);
+            std::thread::Builder::new().name(format!("terrace-ingest-{n}")).spawn(work).ok()
+        });
+        let workers = workers.collect();
+        Self {
+            store,
+            table,
+            target,
+            pending: Vec::new(),
+            pending_rows: 0,
+            rows: 0,
+            jobs: Some(jobs),
+            results,
+            sealed: BTreeMap::new(),
+            workers,
+        }
+    }
+
+    /// The table that receives the rows.
+    pub fn table(&self) -> &Arc<Table> {
+        &self.table
+    }
+
+    /// Rows taken so far.
+    pub fn rows(&self) -> u64 {
+        self.rows
+    }
+
+    /// Takes rows; blocks while two chunks wait to be written.
+    ///
+    /// # Errors
+    /// [`Error::SchemaMismatch`] for rows that do not fit, or the first error of a chunk already written.
+    pub fn write(&mut self, batch: RecordBatch) -> Result<()> {
+        self.table.check_rows(&batch)?;
+        let chunk_rows = self.table.options().chunk_rows as usize;
+        self.rows += batch.num_rows() as u64;
+        let mut offset = 0;
+        while offset < batch.num_rows() {
+            let take = (chunk_rows - self.pending_rows).min(batch.num_rows() - offset);
+            self.pending.push(batch.slice(offset, take));
+            self.pending_rows += take;
+            offset += take;
+            if self.pending_rows == chunk_rows {
+                self.dispatch()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn dispatch(&mut self) -> Result<()> {
+        self.collect_ready()?;
+        let job = Job { id: self.table.allocate_chunk(), batches: std::mem::take(&mut self.pending) };
+        self.pending_rows = 0;
+        let sent = self.jobs.as_ref().map(|jobs| jobs.send(job));
+        if matches!(sent, Some(Ok(()))) {
+            Ok(())
+        } else {
+            Err(Error::Invalid("no ingest thread could be started".into()))
+        }
+    }
+
+    fn collect_ready(&mut self) -> Result<()> {
+        while let Ok((id, sealed)) = self.results.try_recv() {
+            self.sealed.insert(id, sealed?);
+        }
+        Ok(())
+    }
+
+    /// Makes everything durable and visible at once; returns the rows.
+    pub fn finish(mut self) -> Result<u64> {
+        let small = self.pending_rows < self.table.options().chunk_rows as usize / 8;
+        let to_delta = matches!(self.target, Target::Existing) && self.rows == self.pending_rows as u64 && small;
+        if to_delta {
+            let batches = std::mem::take(&mut self.pending);
+            return self.store.insert(&self.table, &batches);
+        }
+        if self.pending_rows > 0 {
+            self.dispatch()?;
+        }
+        self.jobs.take();
+        while let Ok((id, sealed)) = self.results.recv() {
+            self.sealed.insert(id, sealed?);
+        }
+        let sealed = std::mem::take(&mut self.sealed).into_values().collect();
+        match self.target {
+            Target::Existing => self.store.publish_chunks(&self.table, sealed, &[])?,
+            Target::New { replace } => self.store.publish_table(&self.table, sealed, replace)?,
+        }
+        Ok(self.rows)
+    }
+}
+
+impl Drop for Ingest {
+    fn drop(&mut self) {
+        self.jobs.take();
+        for worker in self.workers.drain(..) {
+            let _ = worker.join();
+        }
+    }
+}
+
+fn work(store: &Store, table: &Table, queue: &Mutex<Receiver<Job>>, done: &Sender<(ChunkId, Result<SealedChunk>)>) {
+    loop {
+        let Ok(job) = queue.lock().recv() else { return };
+        let sealed = write_chunk(store.core(), table, job.id, &job.batches);
+        if done.send((job.id, sealed)).is_err() {
+            return;
+        }
+    }
+}
+
+/// Writes one chunk: file and fsync, bounds, resident copies while the DRAM budget allows.
+pub(crate) fn write_chunk(core: &Core, table: &Table, id: ChunkId, batches: &[RecordBatch]) -> Result<SealedChunk> {
+    let batch = codec::normalize(&concat_batches(table.schema(), batches)?)?;
+    let statistics = ChunkStatistics::compute(&batch)?;
+    let encoded = codec::encode_chunk(&batch)?;
+    drop(batch);
+    let path = core.ssd.write_chunk(table.id(), id, &encoded)?;
+    let chunk = Chunk::new(
+        table.id(),
+        id,
+        batches.iter().map(|b| b.num_rows() as u32).sum(),
+        Arc::clone(table.schema()),
+        path,
+        encoded.bytes.len() as u64,
+        encoded.homes.into_iter().map(Segment::new).collect(),
+    );
+    chunk.doom(&core.ssd);
+    if table.options().admission == ChunkAdmission::Auto {
+        core.admit(&chunk, &encoded.bytes)?;
+    }
+    Ok(SealedChunk { chunk: Arc::new(chunk), statistics })
+}

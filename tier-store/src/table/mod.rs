@@ -1,0 +1,18 @@
+//! Tables: immutable versions of chunks, an open delta, statistics.
+//!
+//! Readers take [`Table::version`] and keep it as long as they like; writers publish a new version after the catalog
+//! commit. A move replaces a segment's resident copy inside a chunk and makes no new version.
+
+pub mod chunk;
+pub mod delta;
+pub mod ingest;
+pub mod statistics;
+#[allow(clippy::module_inception)]
+mod table;
+pub mod version;
+
+pub use chunk::{Chunk, ChunkId, Home, Resident, Segment};
+pub use ingest::Ingest;
+pub use statistics::{ChunkStatistics, ColumnBounds, TableStatistics};
+pub use table::{ChunkAdmission, Durability, Table, TableDefinition, TableId, TableName, TableOptions};
+pub use version::{ChunkEntry, TableVersion};

@@ -1,0 +1,307 @@
+//! Bounds of segments, held columnar: one Arrow array per column and statistic, one entry per chunk.
+//!
+//! They are stored in groups of 256 chunks and loaded at the first use, so opening a store does not read them. Bounds
+//! describe the chunk as written: a deletion may only make them wider than the truth.
+
+use std::sync::{Arc, OnceLock};
+
+use arrow::array::{
+    Array, ArrayRef, BooleanArray, RecordBatch, StringArray, StringViewArray, UInt64Array, cast::AsArray,
+    new_null_array,
+};
+use arrow::compute::{SortOptions, cast, concat_batches, sort_to_indices, take};
+use arrow::datatypes::{DataType, Field, Float16Type, Float32Type, Float64Type, Schema, SchemaRef};
+
+use super::TableId;
+use crate::catalog::{Catalog, Space, key, records};
+use crate::error::{Error, Result};
+
+/// Chunks per stored group.
+pub const GROUP_CHUNKS: usize = 256;
+/// Longer string bounds are cut.
+const MAX_BOUND_BYTES: usize = 64;
+/// Arrays per column in a group's batch: min, max, null count, exact.
+const PER_COLUMN: usize = 4;
+
+/// Bounds of one column over the chunks of a version, in order.
+#[derive(Debug, Clone)]
+pub struct ColumnBounds {
+    /// Smallest value of the chunk, or a lower bound; null = unknown.
+    pub min: ArrayRef,
+    /// Largest value of the chunk, or an upper bound; null = unknown.
+    pub max: ArrayRef,
+    /// Nulls in the chunk.
+    pub null_counts: UInt64Array,
+    /// True where `min` and `max` are values of the chunk.
+    pub exact: BooleanArray,
+}
+
+/// Bounds of one chunk: a batch of one row in the group layout.
+#[derive(Debug, Clone)]
+pub struct ChunkStatistics(pub(crate) RecordBatch);
+
+/// Bounds of all chunks of a version.
+#[derive(Debug)]
+pub struct TableStatistics {
+    schema: SchemaRef,
+    groups: Vec<Arc<Group>>,
+    columns: Vec<OnceLock<Result<ColumnBounds>>>,
+}
+
+/// Up to 256 chunks; the batch is loaded at the first use.
+#[derive(Debug)]
+struct Group {
+    chunks: usize,
+    batch: OnceLock<Result<RecordBatch>>,
+    stored: Option<(Arc<Catalog>, Vec<u8>)>,
+}
+
+impl Group {
+    fn batch(&self) -> Result<RecordBatch> {
+        self.batch.get_or_init(|| self.load()).clone()
+    }
+
+    fn load(&self) -> Result<RecordBatch> {
+        let missing = || Error::Catalog("statistics of a table are missing; rebuild them by loading it again".into());
+        let (catalog, key) = self.stored.as_ref().ok_or_else(missing)?;
+        let bytes = catalog.get(Space::Statistics, key)?.ok_or_else(missing)?;
+        records::decode_batches(&bytes)?.1.pop().filter(|b| b.num_rows() == self.chunks).ok_or_else(missing)
+    }
+}
+
+impl TableStatistics {
+    /// Statistics of a table without chunks.
+    pub fn empty(schema: SchemaRef) -> Self {
+        Self::of_groups(schema, Vec::new())
+    }
+
+    /// Statistics of a stored table with `chunks` chunks; nothing is read yet.
+    pub(crate) fn stored(schema: SchemaRef, catalog: &Arc<Catalog>, table: TableId, chunks: usize) -> Self {
+        let groups = (0..chunks.div_ceil(GROUP_CHUNKS)).map(|group| {
+            let key = key(&[table.0, group as u64]);
+            let chunks = GROUP_CHUNKS.min(chunks - group * GROUP_CHUNKS);
+            Arc::new(Group { chunks, batch: OnceLock::new(), stored: Some((Arc::clone(catalog), key)) })
+        });
+        let groups = groups.collect();
+        Self::of_groups(schema, groups)
+    }
+
+    fn of_groups(schema: SchemaRef, groups: Vec<Arc<Group>>) -> Self {
+        let columns = schema.fields().iter().map(|_| OnceLock::new()).collect();
+        Self { schema, groups, columns }
+    }
+
+    /// Chunks described.
+    pub fn len(&self) -> usize {
+        self.groups.iter().map(|g| g.chunks).sum()
+    }
+
+    /// True when no chunk is described.
+    pub fn is_empty(&self) -> bool {
+        self.groups.is_empty()
+    }
+
+    /// Bounds of a column, one entry per chunk; loaded once.
+    pub fn column(&self, index: usize) -> Result<&ColumnBounds> {
+        let cell = self.columns.get(index).ok_or_else(|| Error::Invalid(format!("no column {index}")))?;
+        cell.get_or_init(|| self.concatenate(index)).as_ref().map_err(Clone::clone)
+    }
+
+    fn concatenate(&self, index: usize) -> Result<ColumnBounds> {
+        let field = self.schema.field(index);
+        let empty = group_schema(&Schema::new(vec![field.clone()]));
+        let mut parts = vec![RecordBatch::new_empty(empty.clone())];
+        for group in &self.groups {
+            let columns: Vec<usize> = (index * PER_COLUMN..(index + 1) * PER_COLUMN).collect();
+            let part = group.batch()?.project(&columns)?;
+            parts.push(RecordBatch::try_new(empty.clone(), part.columns().to_vec())?);
+        }
+        let all = concat_batches(&empty, &parts)?;
+        let column = |i: usize| Arc::clone(all.column(i));
+        Ok(ColumnBounds {
+            min: column(0),
+            max: column(1),
+            null_counts: column(2).as_primitive().clone(),
+            exact: column(3).as_boolean().clone(),
+        })
+    }
+
+    /// These statistics and those of further chunks; also returns the groups to be stored, by number.
+    pub(crate) fn extended(&self, chunks: &[ChunkStatistics]) -> Result<(Self, Vec<(u64, RecordBatch)>)> {
+        let mut groups = self.groups.clone();
+        let mut pending = Vec::new();
+        if let Some(last) = groups.pop_if(|last| last.chunks < GROUP_CHUNKS) {
+            pending.push(last.batch()?);
+        }
+        let held: usize = pending.iter().map(RecordBatch::num_rows).sum();
+        pending.extend(chunks.iter().map(|c| c.0.clone()));
+        let all = concat_batches(&group_schema(&self.schema), &pending)?;
+        debug_assert_eq!(all.num_rows(), held + chunks.len());
+        let mut changed = Vec::new();
+        for start in (0..all.num_rows()).step_by(GROUP_CHUNKS) {
+            let batch = all.slice(start, GROUP_CHUNKS.min(all.num_rows() - start));
+            changed.push((groups.len() as u64, batch.clone()));
+            let chunks = batch.num_rows();
+            groups.push(Arc::new(Group { chunks, batch: OnceLock::from(Ok(batch)), stored: None }));
+        }
+        Ok((Self::of_groups(Arc::clone(&self.schema), groups), changed))
+    }
+}
+
+/// Columns of a group's batch: min, max, null count and exactness of each column.
+fn group_schema(schema: &Schema) -> SchemaRef {
+    let fields = schema.fields().iter().enumerate().flat_map(|(i, field)| {
+        [
+            Field::new(format!("min{i}"), field.data_type().clone(), true),
+            Field::new(format!("max{i}"), field.data_type().clone(), true),
+            Field::new(format!("nulls{i}"), DataType::UInt64, false),
+            Field::new(format!("exact{i}"), DataType::Boolean, false),
+        ]
+    });
+    Arc::new(Schema::new(fields.collect::<Vec<_>>()))
+}
+
+impl ChunkStatistics {
+    /// Computes the bounds of every column of a chunk.
+    pub fn compute(batch: &RecordBatch) -> Result<Self> {
+        let mut columns: Vec<ArrayRef> = Vec::with_capacity(batch.num_columns() * PER_COLUMN);
+        for array in batch.columns() {
+            let bounds = Bounds::of(array)?;
+            columns.push(bounds.min);
+            columns.push(bounds.max);
+            columns.push(Arc::new(UInt64Array::from(vec![array.logical_null_count() as u64])));
+            columns.push(Arc::new(BooleanArray::from(vec![bounds.exact])));
+        }
+        let schema = group_schema(&batch.schema());
+        if columns.is_empty() {
+            return Ok(Self(RecordBatch::new_empty(schema)));
+        }
+        Ok(Self(RecordBatch::try_new(schema, columns)?))
+    }
+}
+
+struct Bounds {
+    min: ArrayRef,
+    max: ArrayRef,
+    exact: bool,
+}
+
+impl Bounds {
+    fn unknown(data_type: &DataType) -> Self {
+        Self { min: new_null_array(data_type, 1), max: new_null_array(data_type, 1), exact: false }
+    }
+
+    fn of(array: &ArrayRef) -> Result<Self> {
+        let data_type = array.data_type();
+        if data_type.is_nested()
+            || matches!(data_type, DataType::Null)
+            || array.logical_null_count() == array.len()
+            || has_nan(array)
+        {
+            return Ok(Self::unknown(data_type));
+        }
+        let extreme = |descending| -> Result<ArrayRef> {
+            let options = SortOptions { descending, nulls_first: false };
+            Ok(take(array, &sort_to_indices(array, Some(options), Some(1))?, None)?)
+        };
+        let bounds = Self { min: extreme(false)?, max: extreme(true)?, exact: true };
+        match data_type {
+            DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => bounds.cut_strings(data_type),
+            DataType::Binary | DataType::LargeBinary | DataType::BinaryView => bounds.cut_binary(data_type),
+            _ => Ok(bounds),
+        }
+    }
+
+    /// A prefix is a lower bound; a cut upper bound is unknown.
+    fn cut_strings(self, data_type: &DataType) -> Result<Self> {
+        let text = |array: &ArrayRef| -> Result<String> {
+            Ok(cast(array, &DataType::Utf8View)?
+                .as_any()
+                .downcast_ref::<StringViewArray>()
+                .map_or_else(String::new, |a| a.value(0).to_owned()))
+        };
+        let (min, max) = (text(&self.min)?, text(&self.max)?);
+        let keep = |s: String| -> Result<ArrayRef> { Ok(cast(&StringArray::from(vec![s]), data_type)?) };
+        let exact = min.len() <= MAX_BOUND_BYTES && max.len() <= MAX_BOUND_BYTES;
+        let prefix =
+            min.char_indices().take_while(|(i, c)| i + c.len_utf8() <= MAX_BOUND_BYTES).map(|(_, c)| c).collect();
+        let max = if max.len() <= MAX_BOUND_BYTES { keep(max)? } else { new_null_array(data_type, 1) };
+        Ok(Self { min: keep(prefix)?, max, exact })
+    }
+
+    fn cut_binary(self, data_type: &DataType) -> Result<Self> {
+        let fits = |array: &ArrayRef| array.get_buffer_memory_size() <= MAX_BOUND_BYTES;
+        if fits(&self.min) && fits(&self.max) { Ok(self) } else { Ok(Self::unknown(data_type)) }
+    }
+}
+
+/// NaN has no place in bounds: comparisons with it would prune rows that match.
+fn has_nan(array: &ArrayRef) -> bool {
+    match array.data_type() {
+        DataType::Float16 => array.as_primitive::<Float16Type>().iter().flatten().any(|v| v.is_nan()),
+        DataType::Float32 => array.as_primitive::<Float32Type>().iter().flatten().any(f32::is_nan),
+        DataType::Float64 => array.as_primitive::<Float64Type>().iter().flatten().any(f64::is_nan),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use arrow::array::{Float64Array, Int32Array};
+
+    fn chunk(ints: Vec<Option<i32>>, text: &str, floats: Vec<f64>) -> ChunkStatistics {
+        let rows = ints.len();
+        let schema = Schema::new(vec![
+            Field::new("i", DataType::Int32, true),
+            Field::new("s", DataType::Utf8View, true),
+            Field::new("f", DataType::Float64, true),
+        ]);
+        let columns: Vec<ArrayRef> = vec![
+            Arc::new(Int32Array::from(ints)),
+            Arc::new(StringViewArray::from(vec![text; rows])),
+            Arc::new(Float64Array::from(floats)),
+        ];
+        ChunkStatistics::compute(&RecordBatch::try_new(Arc::new(schema), columns).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn bounds_ignore_nulls_cut_long_strings_and_refuse_nan() {
+        let schema = Arc::new(Schema::new(vec![
+            Field::new("i", DataType::Int32, true),
+            Field::new("s", DataType::Utf8View, true),
+            Field::new("f", DataType::Float64, true),
+        ]));
+        let long = "é".repeat(100);
+        let chunks = [
+            chunk(vec![Some(3), None, Some(-1)], "abc", vec![1.0, 2.0, 3.0]),
+            chunk(vec![None], &long, vec![f64::NAN]),
+        ];
+        let (statistics, groups) = TableStatistics::empty(schema).extended(&chunks).unwrap();
+        assert_eq!((statistics.len(), groups.len()), (2, 1));
+        let ints = statistics.column(0).unwrap();
+        assert_eq!(ints.min.as_primitive::<arrow::datatypes::Int32Type>().value(0), -1);
+        assert!(ints.max.is_null(1));
+        assert_eq!(ints.null_counts.values().as_ref(), &[1, 1]);
+        let text = statistics.column(1).unwrap();
+        assert_eq!(text.min.as_string_view().value(1).len(), 64);
+        assert!(text.max.is_null(1) && !text.exact.value(1) && text.exact.value(0));
+        assert!(statistics.column(2).unwrap().min.is_null(1));
+    }
+
+    #[test]
+    fn groups_hold_256_chunks_and_only_changed_ones_are_stored() {
+        let schema = Arc::new(Schema::new(vec![
+            Field::new("i", DataType::Int32, true),
+            Field::new("s", DataType::Utf8View, true),
+            Field::new("f", DataType::Float64, true),
+        ]));
+        let many: Vec<_> = (0..300).map(|i| chunk(vec![Some(i)], "x", vec![0.0])).collect();
+        let (first, stored) = TableStatistics::empty(schema).extended(&many).unwrap();
+        assert_eq!(stored.iter().map(|(n, b)| (*n, b.num_rows())).collect::<Vec<_>>(), [(0, 256), (1, 44)]);
+        let (second, stored) = first.extended(&many[..2]).unwrap();
+        assert_eq!(stored.iter().map(|(n, b)| (*n, b.num_rows())).collect::<Vec<_>>(), [(1, 46)]);
+        assert_eq!(second.column(0).unwrap().max.len(), 302);
+    }
+}

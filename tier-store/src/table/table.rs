@@ -1,0 +1,237 @@
+//! A table: its definition, its current version, and the one place where versions change.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use arc_swap::ArcSwap;
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use parking_lot::{Mutex, MutexGuard};
+use serde::{Deserialize, Serialize};
+
+use super::delta::DeltaEntry;
+use super::{ChunkEntry, ChunkId, TableStatistics, TableVersion};
+use crate::error::{Error, Result};
+
+/// Number of a table; never reused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct TableId(pub u64);
+
+/// Schema and name.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct TableName {
+    /// The SQL schema.
+    pub schema: String,
+    /// The table.
+    pub name: String,
+}
+
+impl TableName {
+    /// A name in a schema.
+    pub fn new(schema: impl Into<String>, name: impl Into<String>) -> Self {
+        Self { schema: schema.into(), name: name.into() }
+    }
+}
+
+impl fmt::Display for TableName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.schema, self.name)
+    }
+}
+
+/// What an acknowledged insert promises.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Durability {
+    /// It survives a crash.
+    #[default]
+    Full,
+    /// It survives once its rows are sealed into a chunk.
+    None,
+}
+
+/// Where new chunks start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ChunkAdmission {
+    /// In DRAM while the budget allows, else at home.
+    #[default]
+    Auto,
+    /// At home.
+    Ssd,
+}
+
+/// Settings of a table.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TableOptions {
+    /// Most rows of a chunk, 1 to 65,536.
+    pub chunk_rows: u32,
+    /// Columns that bulk loads are sorted by.
+    pub cluster_by: Vec<String>,
+    /// What an acknowledged insert promises.
+    pub durability: Durability,
+    /// Where new chunks start.
+    pub admission: ChunkAdmission,
+}
+
+impl Default for TableOptions {
+    fn default() -> Self {
+        Self {
+            chunk_rows: 65_536,
+            cluster_by: Vec::new(),
+            durability: Durability::default(),
+            admission: ChunkAdmission::default(),
+        }
+    }
+}
+
+/// What it takes to create a table.
+#[derive(Debug, Clone)]
+pub struct TableDefinition {
+    /// Schema and name.
+    pub name: TableName,
+    /// Columns.
+    pub schema: SchemaRef,
+    /// Names of the key columns (declared, not enforced).
+    pub primary_key: Vec<String>,
+    /// Settings.
+    pub options: TableOptions,
+}
+
+impl TableDefinition {
+    /// A table with default settings.
+    pub fn new(name: TableName, schema: SchemaRef) -> Self {
+        Self { name, schema, primary_key: Vec::new(), options: TableOptions::default() }
+    }
+
+    /// Refuses names of columns that do not exist and settings out of range.
+    pub fn check(&self) -> Result<()> {
+        if self.options.chunk_rows == 0 || self.options.chunk_rows > 65_536 {
+            return Err(Error::Invalid(format!("chunk_rows is {}; it must be 1 to 65536", self.options.chunk_rows)));
+        }
+        for column in self.options.cluster_by.iter().chain(&self.primary_key) {
+            if self.schema.column_with_name(column).is_none() {
+                return Err(Error::NotFound { kind: "column", name: format!("{}.{column}", self.name) });
+            }
+        }
+        let mut names: Vec<&str> = self.schema.fields().iter().map(|f| f.name().as_str()).collect();
+        names.sort_unstable();
+        match names.windows(2).find(|pair| pair.first() == pair.last()) {
+            Some(pair) => Err(Error::Invalid(format!("column '{}' is named twice", pair.concat()))),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A table of the store.
+#[derive(Debug)]
+pub struct Table {
+    id: TableId,
+    definition: TableDefinition,
+    current: ArcSwap<TableVersion>,
+    writer: Mutex<()>,
+    sealing: Mutex<()>,
+    next_chunk: AtomicU64,
+    next_delta: AtomicU64,
+}
+
+impl Table {
+    pub(crate) fn new(
+        id: TableId,
+        definition: TableDefinition,
+        chunks: Vec<ChunkEntry>,
+        statistics: TableStatistics,
+        delta: Vec<Arc<DeltaEntry>>,
+    ) -> Self {
+        let next_chunk = chunks.iter().map(|c| c.chunk.id.0 + 1).max().unwrap_or(0);
+        let next_delta = delta.iter().map(|d| d.sequence + 1).max().unwrap_or(0);
+        let version = TableVersion::new(0, chunks.into(), statistics.into(), delta);
+        Self {
+            id,
+            definition,
+            current: ArcSwap::from_pointee(version),
+            writer: Mutex::new(()),
+            sealing: Mutex::new(()),
+            next_chunk: AtomicU64::new(next_chunk),
+            next_delta: AtomicU64::new(next_delta),
+        }
+    }
+
+    /// Its number.
+    pub fn id(&self) -> TableId {
+        self.id
+    }
+
+    /// Schema and name.
+    pub fn name(&self) -> &TableName {
+        &self.definition.name
+    }
+
+    /// Columns.
+    pub fn schema(&self) -> &SchemaRef {
+        &self.definition.schema
+    }
+
+    /// Key columns, as declared.
+    pub fn primary_key(&self) -> &[String] {
+        &self.definition.primary_key
+    }
+
+    /// Settings.
+    pub fn options(&self) -> &TableOptions {
+        &self.definition.options
+    }
+
+    /// The snapshot a statement reads.
+    pub fn version(&self) -> Arc<TableVersion> {
+        self.current.load_full()
+    }
+
+    pub(crate) fn allocate_chunk(&self) -> ChunkId {
+        ChunkId(self.next_chunk.fetch_add(1, Ordering::Relaxed))
+    }
+
+    pub(crate) fn allocate_delta(&self) -> u64 {
+        self.next_delta.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Versions are published by whoever holds this.
+    pub(crate) fn lock_writer(&self) -> MutexGuard<'_, ()> {
+        self.writer.lock()
+    }
+
+    /// One seal of a table at a time, so that no row is sealed twice.
+    pub(crate) fn lock_sealing(&self) -> MutexGuard<'_, ()> {
+        self.sealing.lock()
+    }
+
+    /// Makes a version current. The caller holds the writer lock and has committed what the version says.
+    pub(crate) fn publish(&self, _writer: &MutexGuard<'_, ()>, version: TableVersion) {
+        self.current.store(Arc::new(version));
+    }
+
+    /// Checks rows against the columns: same names and types in the same order, no null where none may be.
+    pub fn check_rows(&self, batch: &RecordBatch) -> Result<()> {
+        let mismatch = |what: String| Error::SchemaMismatch { table: self.name().to_string(), what };
+        let (expected, found) = (self.schema().fields(), batch.schema());
+        if expected.len() != found.fields().len() {
+            return Err(mismatch(format!("it has {} columns, the rows have {}", expected.len(), found.fields().len())));
+        }
+        for ((want, have), array) in expected.iter().zip(found.fields()).zip(batch.columns()) {
+            if want.name() != have.name() || !want.data_type().equals_datatype(have.data_type()) {
+                return Err(mismatch(format!(
+                    "column '{}' is {}, the rows have '{}' {}",
+                    want.name(),
+                    want.data_type(),
+                    have.name(),
+                    have.data_type()
+                )));
+            }
+            if !want.is_nullable() && array.logical_null_count() > 0 {
+                return Err(mismatch(format!("column '{}' is NOT NULL and a row has no value there", want.name())));
+            }
+        }
+        Ok(())
+    }
+}

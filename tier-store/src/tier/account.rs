@@ -1,0 +1,117 @@
+//! Byte accounts: a limit, the bytes in use, and charges that end by being dropped.
+//!
+//! Invariant: a successful [`Account::try_charge`] never lifts `used` above `limit`. Lowering a limit below what is in
+//! use refuses new charges until enough old ones have ended.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::error::{Error, Result};
+
+/// A named byte limit.
+#[derive(Debug)]
+pub struct Account {
+    name: String,
+    limit_bytes: AtomicU64,
+    used_bytes: AtomicU64,
+    peak_bytes: AtomicU64,
+}
+
+impl Account {
+    /// An empty account.
+    pub fn new(name: impl Into<String>, limit_bytes: u64) -> Arc<Self> {
+        Arc::new(Self {
+            name: name.into(),
+            limit_bytes: AtomicU64::new(limit_bytes),
+            used_bytes: AtomicU64::new(0),
+            peak_bytes: AtomicU64::new(0),
+        })
+    }
+
+    /// Its name in errors and metrics.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The limit in bytes.
+    pub fn limit_bytes(&self) -> u64 {
+        self.limit_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Bytes charged now, those still held by readers included.
+    pub fn used_bytes(&self) -> u64 {
+        self.used_bytes.load(Ordering::Relaxed)
+    }
+
+    /// The largest `used_bytes` so far.
+    pub fn peak_bytes(&self) -> u64 {
+        self.peak_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Changes the limit; charges already made stay.
+    pub fn set_limit_bytes(&self, bytes: u64) {
+        self.limit_bytes.store(bytes, Ordering::SeqCst);
+    }
+
+    /// Charges `bytes`, or fails with [`Error::BudgetExceeded`] and charges nothing.
+    pub fn try_charge(self: &Arc<Self>, bytes: u64) -> Result<Charge> {
+        let reserve = |used: u64| used.checked_add(bytes).filter(|sum| *sum <= self.limit_bytes.load(Ordering::SeqCst));
+        match self.used_bytes.fetch_update(Ordering::SeqCst, Ordering::SeqCst, reserve) {
+            Ok(before) => {
+                self.peak_bytes.fetch_max(before + bytes, Ordering::Relaxed);
+                Ok(Charge { account: Arc::clone(self), bytes })
+            }
+            Err(used_bytes) => Err(Error::BudgetExceeded {
+                account: self.name.clone(),
+                asked_bytes: bytes,
+                used_bytes,
+                limit_bytes: self.limit_bytes(),
+            }),
+        }
+    }
+
+    /// Charges `bytes` even above the limit: for what must proceed (one chunk per scan, the delta's last insert).
+    pub fn charge_always(self: &Arc<Self>, bytes: u64) -> Charge {
+        let before = self.used_bytes.fetch_add(bytes, Ordering::SeqCst);
+        self.peak_bytes.fetch_max(before + bytes, Ordering::Relaxed);
+        Charge { account: Arc::clone(self), bytes }
+    }
+}
+
+/// Bytes charged to an account; dropping it gives them back.
+#[derive(Debug)]
+pub struct Charge {
+    account: Arc<Account>,
+    bytes: u64,
+}
+
+impl Charge {
+    /// Bytes held.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.account.used_bytes.fetch_sub(self.bytes, Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn charges_end_by_drop_and_never_pass_the_limit() {
+        let account = Account::new("dram", 100);
+        let first = account.try_charge(60).unwrap();
+        assert!(matches!(account.try_charge(41), Err(Error::BudgetExceeded { used_bytes: 60, .. })));
+        let second = account.try_charge(40).unwrap();
+        drop(first);
+        assert_eq!((account.used_bytes(), account.peak_bytes(), second.bytes()), (40, 100, 40));
+        account.set_limit_bytes(10);
+        assert!(account.try_charge(1).is_err());
+    }
+}

@@ -1,0 +1,91 @@
+//! The segment codec: record batches to chunk files, column images to Arrow arrays.
+//!
+//! A chunk file is an Arrow IPC file (Feather V2) with one uncompressed record batch, aligned to 64 bytes; the schema's
+//! metadata carries `terrace.format_version`. The buffers of one column are neighbours in the batch's body and form the
+//! column's *image*; a [`ColumnLayout`] says how to cut it, so that an image decodes without the file around it:
+//!
+//! ```text
+//!   file   | magic | schema | batch metadata | body: col 0 | col 1 | ... | footer |
+//!   image                                         ^home.offset, home.len
+//!   column | validity | offsets | values |  child ...      each at a multiple of 64
+//! ```
+
+mod compact;
+mod decode;
+mod encode;
+
+use std::collections::HashMap;
+
+use arrow::datatypes::SchemaRef;
+
+use crate::error::{Error, Result};
+use crate::table::Home;
+
+pub use compact::{PAGE_ROWS, normalize, slice_column};
+pub use decode::decode_column;
+pub use encode::{ChunkHeader, EncodedChunk, encode_chunk, read_header};
+
+/// Bytes covered by one checksum of [`Home::checksums`].
+pub const CHECKSUM_BLOCK_BYTES: usize = 16 * 1024;
+
+/// Version written to and read from chunk files.
+pub const FORMAT_VERSION: u32 = 1;
+
+/// Key of the format version in the metadata of a chunk file's schema.
+pub const FORMAT_VERSION_KEY: &str = "terrace.format_version";
+
+/// How a column's image is cut into Arrow buffers: the column's share of the record batch message.
+#[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+pub struct ColumnLayout {
+    /// (rows, nulls) of the column and its descendants, depth first.
+    pub nodes: Vec<(u32, u32)>,
+    /// (offset from the start of the image, bytes) in Arrow's order.
+    pub buffers: Vec<(u64, u64)>,
+    /// Data buffers of each view column among the nodes.
+    pub variadic: Vec<u32>,
+}
+
+/// Checks an image against the checksums of its home. Fails with the number of the first bad 16 KiB block, counted
+/// from the image's start; a wrong length shows as the first missing block.
+pub fn verify(home: &Home, image: &[u8]) -> Result<(), usize> {
+    let blocks = image.chunks(CHECKSUM_BLOCK_BYTES);
+    if image.len() as u64 != home.len || blocks.len() != home.checksums.len() {
+        return Err(blocks.len().min(home.checksums.len()));
+    }
+    match blocks.zip(home.checksums.iter()).position(|(block, expected)| crc32c::crc32c(block) != *expected) {
+        Some(bad) => Err(bad),
+        None => Ok(()),
+    }
+}
+
+/// Checksums of an image, one per 16 KiB.
+pub(crate) fn checksums(image: &[u8]) -> Box<[u32]> {
+    image.chunks(CHECKSUM_BLOCK_BYTES).map(crc32c::crc32c).collect()
+}
+
+/// The schema without what the file format added to it.
+fn without_version(schema: &SchemaRef) -> SchemaRef {
+    let mut metadata: HashMap<String, String> = schema.metadata().clone();
+    metadata.remove(FORMAT_VERSION_KEY);
+    std::sync::Arc::new(schema.as_ref().clone().with_metadata(metadata))
+}
+
+/// Damage found by the codec, which knows no path; callers that do put it in with [`locate`].
+fn corrupt(what: impl Into<String>) -> Error {
+    Error::Corrupt { path: "segment".into(), what: what.into() }
+}
+
+/// Names file and column in an error of the codec.
+pub(crate) fn locate(error: Error, path: &std::path::Path, place: &str) -> Error {
+    match error {
+        Error::Corrupt { what, .. } => Error::Corrupt { path: path.to_path_buf(), what: format!("{place}: {what}") },
+        Error::Unsupported(what) => Error::Unsupported(format!("{place}: {what}")),
+        Error::UnsupportedFormat { found, supported, .. } => {
+            Error::UnsupportedFormat { path: path.to_path_buf(), found, supported }
+        }
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests;

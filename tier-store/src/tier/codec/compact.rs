@@ -1,0 +1,200 @@
+//! Batches in the form chunks store: no foreign bytes, no dictionaries, view data by pages.
+//!
+//! A view column has one data buffer per 8,192 rows, in order, holding exactly the long values of these rows. So a slice
+//! of a chunk can leave the other pages out, and whoever accounts for the slice's memory sees the slice.
+
+use std::sync::{Arc, LazyLock};
+
+use arrow::array::{
+    Array, ArrayRef, AsArray, ByteView, GenericByteViewArray, MutableArrayData, RecordBatch, RecordBatchOptions,
+    make_array,
+};
+use arrow::buffer::{Buffer, ScalarBuffer};
+use arrow::datatypes::{BinaryViewType, ByteViewType, DataType, Field, FieldRef, Fields, Schema, StringViewType};
+
+use crate::error::{Error, Result};
+
+/// Rows whose long values share one data buffer of a view column.
+pub const PAGE_ROWS: usize = 8192;
+
+static EMPTY: LazyLock<Buffer> = LazyLock::new(|| Buffer::from(Vec::<u8>::new()));
+
+/// A batch of the same rows that holds no bytes but its own: slices are copied, dictionaries replaced by their values
+/// (the schema changes accordingly), view columns laid out by pages; nested types all the way down.
+pub fn normalize(batch: &RecordBatch) -> Result<RecordBatch> {
+    let mut fields = Vec::with_capacity(batch.num_columns());
+    let mut columns = Vec::with_capacity(batch.num_columns());
+    for (field, column) in batch.schema_ref().fields().iter().zip(batch.columns()) {
+        let field = without_dictionaries_in_field(field);
+        let column = match column.data_type() == field.data_type() {
+            true => compacted(column),
+            false => arrow::compute::cast(column, field.data_type())?,
+        };
+        columns.push(paged(&column)?);
+        fields.push(field);
+    }
+    let schema = Schema::new_with_metadata(fields, batch.schema_ref().metadata().clone());
+    rebuilt(batch, Arc::new(schema), columns)
+}
+
+/// The batch with its view columns laid out by pages.
+pub(super) fn page_views(batch: &RecordBatch) -> Result<RecordBatch> {
+    let columns = batch.columns().iter().map(paged).collect::<Result<Vec<_>>>()?;
+    rebuilt(batch, batch.schema(), columns)
+}
+
+fn rebuilt(batch: &RecordBatch, schema: Arc<Schema>, columns: Vec<ArrayRef>) -> Result<RecordBatch> {
+    let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+    Ok(RecordBatch::try_new_with_options(schema, columns, &options)?)
+}
+
+/// `array[offset .. offset + len]` of a column that [`super::decode_column`] made. Like [`Array::slice`], but a view
+/// column keeps only the data buffers of the pages it touches; the others become empty.
+pub fn slice_column(array: &ArrayRef, offset: usize, len: usize) -> ArrayRef {
+    match array.data_type() {
+        DataType::Utf8View => slice_views(array.as_string_view(), offset, len),
+        DataType::BinaryView => slice_views(array.as_binary_view(), offset, len),
+        _ => array.slice(offset, len),
+    }
+}
+
+fn slice_views<T: ByteViewType>(array: &GenericByteViewArray<T>, offset: usize, len: usize) -> ArrayRef {
+    let slice = array.slice(offset, len);
+    let pages = offset / PAGE_ROWS..(offset + len).div_ceil(PAGE_ROWS);
+    let data = slice.data_buffers();
+    // One page for all rows: nothing to leave out. A page too few or too many: not the layout of a chunk.
+    if len == 0 || data.len() < 2 || data.len() != array.len().div_ceil(PAGE_ROWS) {
+        return Arc::new(slice);
+    }
+    let kept = |(page, buffer): (usize, &Buffer)| if pages.contains(&page) { buffer.clone() } else { EMPTY.clone() };
+    let buffers: Arc<[Buffer]> = data.iter().enumerate().map(kept).collect();
+    let (first, count) = (pages.start as u32, pages.len() as u32);
+    let stays_inside = |view: u128| (view as u32 <= 12) | (ByteView::from(view).buffer_index.wrapping_sub(first) < count);
+    // No early exit, so that it runs in vector registers.
+    if !slice.views().iter().fold(true, |all, view| all & stays_inside(*view)) {
+        return Arc::new(slice);
+    }
+    let (views, _, nulls) = slice.into_parts();
+    // SAFETY: the views were valid with all buffers, and the check above shows that they use the kept ones only.
+    Arc::new(unsafe { GenericByteViewArray::<T>::new_unchecked(views, buffers, nulls) })
+}
+
+/// A copy of the rows when the array holds notably more bytes than they need.
+fn compacted(array: &ArrayRef) -> ArrayRef {
+    let data = array.to_data();
+    let needed = data.get_slice_memory_size().unwrap_or(usize::MAX);
+    if is_view(array.data_type()) || data.get_buffer_memory_size() <= needed.saturating_add(needed / 4 + 4096) {
+        return Arc::clone(array);
+    }
+    let mut copy = MutableArrayData::new(vec![&data], false, data.len());
+    match copy.try_extend(0, 0, data.len()) {
+        Ok(()) => make_array(copy.freeze()),
+        // Offsets of a part never exceed those of the whole; were it so, the array would do as it is.
+        Err(_) => Arc::clone(array),
+    }
+}
+
+fn is_view(data_type: &DataType) -> bool {
+    matches!(data_type, DataType::Utf8View | DataType::BinaryView)
+}
+
+fn contains_views(data_type: &DataType) -> bool {
+    use DataType as D;
+    match data_type {
+        D::List(f) | D::LargeList(f) | D::ListView(f) | D::LargeListView(f) | D::FixedSizeList(f, _) | D::Map(f, _) => {
+            contains_views(f.data_type())
+        }
+        D::Struct(fields) => fields.iter().any(|f| contains_views(f.data_type())),
+        other => is_view(other),
+    }
+}
+
+/// The array with all view arrays in it laid out by pages.
+fn paged(array: &ArrayRef) -> Result<ArrayRef> {
+    match array.data_type() {
+        DataType::Utf8View => Ok(Arc::new(paged_views::<StringViewType>(array.as_string_view())?)),
+        DataType::BinaryView => Ok(Arc::new(paged_views::<BinaryViewType>(array.as_binary_view())?)),
+        nested if contains_views(nested) => {
+            let data = array.to_data();
+            let children = data.child_data().iter().map(|child| Ok(paged(&make_array(child.clone()))?.to_data()));
+            let children = children.collect::<Result<Vec<_>>>()?;
+            Ok(make_array(data.into_builder().child_data(children).build()?))
+        }
+        _ => Ok(Arc::clone(array)),
+    }
+}
+
+fn paged_views<T: ByteViewType>(array: &GenericByteViewArray<T>) -> Result<GenericByteViewArray<T>> {
+    if is_paged(array) {
+        return Ok(array.clone());
+    }
+    let pages = array.len().div_ceil(PAGE_ROWS);
+    let mut views: Vec<u128> = Vec::with_capacity(array.len());
+    let mut buffers = Vec::with_capacity(pages);
+    for page in 0..pages {
+        let mut data: Vec<u8> = Vec::new();
+        for row in page * PAGE_ROWS..array.len().min((page + 1) * PAGE_ROWS) {
+            let view = array.views().get(row).copied().unwrap_or_default();
+            if array.is_null(row) {
+                views.push(0);
+            } else if view as u32 <= 12 {
+                views.push(view);
+            } else {
+                let value: &[u8] = array.value(row).as_ref();
+                let moved = ByteView { buffer_index: page as u32, offset: data.len() as u32, ..ByteView::from(view) };
+                views.push(moved.as_u128());
+                data.extend_from_slice(value);
+            }
+        }
+        if i32::try_from(data.len()).is_err() {
+            return Err(Error::Unsupported(format!("more than 2 GiB of values in {PAGE_ROWS} rows of one column")));
+        }
+        buffers.push(Buffer::from(data));
+    }
+    // SAFETY: each view is null, inline, or names the bytes just appended for it; they are valid for the array's type
+    // because they were so where they came from.
+    Ok(unsafe { GenericByteViewArray::new_unchecked(ScalarBuffer::from(views), buffers, array.nulls().cloned()) })
+}
+
+/// True when the data buffers are the pages, in order, without gaps.
+fn is_paged<T: ByteViewType>(array: &GenericByteViewArray<T>) -> bool {
+    let buffers = array.data_buffers();
+    if buffers.len() != array.len().div_ceil(PAGE_ROWS) {
+        return false;
+    }
+    array.views().chunks(PAGE_ROWS).zip(buffers).enumerate().all(|(page, (views, buffer))| {
+        let mut end = 0usize;
+        let in_order = views.iter().map(|view| (*view as u32, ByteView::from(*view))).all(|(len, view)| {
+            let fits = len <= 12 || (view.buffer_index as usize == page && view.offset as usize == end);
+            end += if len > 12 { len as usize } else { 0 };
+            fits
+        });
+        in_order && end == buffer.len()
+    })
+}
+
+fn without_dictionaries_in_field(field: &FieldRef) -> FieldRef {
+    let data_type = without_dictionaries(field.data_type());
+    match data_type == *field.data_type() {
+        true => Arc::clone(field),
+        false => {
+            let plain = Field::new(field.name(), data_type, field.is_nullable());
+            Arc::new(plain.with_metadata(field.metadata().clone()))
+        }
+    }
+}
+
+fn without_dictionaries(data_type: &DataType) -> DataType {
+    use DataType as D;
+    match data_type {
+        D::Dictionary(_, values) => without_dictionaries(values),
+        D::List(f) => D::List(without_dictionaries_in_field(f)),
+        D::LargeList(f) => D::LargeList(without_dictionaries_in_field(f)),
+        D::ListView(f) => D::ListView(without_dictionaries_in_field(f)),
+        D::LargeListView(f) => D::LargeListView(without_dictionaries_in_field(f)),
+        D::FixedSizeList(f, n) => D::FixedSizeList(without_dictionaries_in_field(f), *n),
+        D::Map(f, sorted) => D::Map(without_dictionaries_in_field(f), *sorted),
+        D::Struct(fields) => D::Struct(fields.iter().map(without_dictionaries_in_field).collect::<Fields>()),
+        other => other.clone(),
+    }
+}

@@ -1,0 +1,215 @@
+//! Chunk files: writing them with arrow-ipc, and finding the columns' images through the footer.
+
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::{DataType, Schema, SchemaRef};
+use arrow_ipc::writer::{FileWriter, IpcWriteOptions};
+use arrow_ipc::{MetadataVersion, root_as_footer, root_as_message};
+
+use super::{ColumnLayout, FORMAT_VERSION, FORMAT_VERSION_KEY, checksums, compact, corrupt, without_version};
+use crate::error::{Error, Result};
+use crate::table::Home;
+
+/// A chunk as it goes to its file.
+#[derive(Debug, Clone)]
+pub struct EncodedChunk {
+    /// The whole Arrow IPC file.
+    pub bytes: Vec<u8>,
+    /// One per column.
+    pub homes: Vec<Home>,
+}
+
+/// What a chunk file says about itself.
+#[derive(Debug, Clone)]
+pub struct ChunkHeader {
+    /// Its columns, without the format version in the metadata.
+    pub schema: SchemaRef,
+    /// Its rows.
+    pub rows: u32,
+    /// One per column, with checksums of what the file holds now.
+    pub homes: Vec<Home>,
+}
+
+/// Encodes a batch as one chunk file. View columns are laid out by pages (see [`super::normalize`]). Fails with
+/// [`Error::Unsupported`], naming the column, for dictionary, union and run-end encoded types.
+pub fn encode_chunk(batch: &RecordBatch) -> Result<EncodedChunk> {
+    for field in batch.schema_ref().fields() {
+        if let Some(unsupported) = unsupported(field.data_type()) {
+            return Err(Error::Unsupported(format!("column '{}' of type {unsupported}", field.name())));
+        }
+    }
+    let batch = compact::page_views(batch)?;
+    let mut metadata = batch.schema_ref().metadata().clone();
+    metadata.insert(FORMAT_VERSION_KEY.into(), FORMAT_VERSION.to_string());
+    let schema: Arc<Schema> = Arc::new(batch.schema_ref().as_ref().clone().with_metadata(metadata));
+    let batch = batch.with_schema(Arc::clone(&schema))?;
+    let options = IpcWriteOptions::try_new(64, false, MetadataVersion::V5)?;
+    let capacity = batch.get_array_memory_size() + 4096;
+    let mut writer = FileWriter::try_new_with_options(Vec::with_capacity(capacity), &schema, options)?;
+    writer.write(&batch)?;
+    writer.finish()?;
+    let bytes = writer.into_inner()?;
+    let (_, homes) = record_batch(&bytes, &footer(&bytes)?, &schema)?;
+    Ok(EncodedChunk { bytes, homes })
+}
+
+/// Reads the footer and the metadata of a chunk file. Fails with [`Error::Corrupt`] for anything that is not one, and
+/// with [`Error::UnsupportedFormat`] for one of another version; both without the path, which the caller knows.
+pub fn read_header(file: &[u8]) -> Result<ChunkHeader> {
+    let footer = footer(file)?;
+    let ipc_schema = footer.schema().ok_or_else(|| corrupt("its footer has no schema"))?;
+    // arrow-ipc panics at types and units it does not know; in a damaged file they are damage like any other.
+    let schema = std::panic::catch_unwind(|| arrow_ipc::convert::fb_to_schema(ipc_schema));
+    let schema = Arc::new(schema.map_err(|_| corrupt("its schema cannot be read"))?);
+    check_version(&schema)?;
+    let (rows, homes) = record_batch(file, &footer, &schema)?;
+    Ok(ChunkHeader { schema: without_version(&schema), rows, homes })
+}
+
+/// Rows and columns of the file's record batch.
+fn record_batch(file: &[u8], footer: &arrow_ipc::Footer<'_>, schema: &Schema) -> Result<(u32, Vec<Home>)> {
+    let block = match footer.recordBatches().map(|blocks| (blocks.len(), blocks.iter().next())) {
+        Some((1, Some(block))) => *block,
+        _ => return Err(corrupt("it does not hold exactly one record batch")),
+    };
+    let bad_block = || corrupt("its footer points outside of the file");
+    let start = usize::try_from(block.offset()).map_err(|_| bad_block())?;
+    let metadata_len = usize::try_from(block.metaDataLength()).map_err(|_| bad_block())?;
+    let body_len = usize::try_from(block.bodyLength()).map_err(|_| bad_block())?;
+    let metadata_end = start.checked_add(metadata_len).ok_or_else(bad_block)?;
+    let body_end = metadata_end.checked_add(body_len).ok_or_else(bad_block)?;
+    let metadata = file.get(start..metadata_end).ok_or_else(bad_block)?;
+    let body = file.get(metadata_end..body_end).ok_or_else(bad_block)?;
+    // A message starts with the continuation marker and its length.
+    let message = metadata.get(8..).and_then(|m| root_as_message(m).ok());
+    let batch = message.as_ref().and_then(|m| m.header_as_record_batch());
+    let batch = batch.ok_or_else(|| corrupt("its record batch cannot be read"))?;
+    let rows = u32::try_from(batch.length()).map_err(|_| corrupt("it has a senseless count of rows"))?;
+    Ok((rows, homes(schema, &batch, body, metadata_end as u64)?))
+}
+
+fn footer(file: &[u8]) -> Result<arrow_ipc::Footer<'_>> {
+    let not_ipc = || corrupt("it is not an Arrow IPC file, or was cut short");
+    let (rest, tail) = file.split_last_chunk::<10>().ok_or_else(not_ipc)?;
+    let [a, b, c, d, magic @ ..] = tail;
+    if magic != b"ARROW1" {
+        return Err(not_ipc());
+    }
+    let len = usize::try_from(i32::from_le_bytes([*a, *b, *c, *d])).map_err(|_| not_ipc())?;
+    let start = rest.len().checked_sub(len).ok_or_else(not_ipc)?;
+    root_as_footer(rest.get(start..).unwrap_or_default()).map_err(|_| corrupt("its footer cannot be read"))
+}
+
+fn check_version(schema: &Schema) -> Result<()> {
+    let version = schema.metadata().get(FORMAT_VERSION_KEY).map(|v| v.parse::<u32>());
+    match version {
+        Some(Ok(FORMAT_VERSION)) => Ok(()),
+        Some(Ok(found)) => {
+            Err(Error::UnsupportedFormat { path: "segment".into(), found, supported: FORMAT_VERSION })
+        }
+        _ => Err(corrupt(format!("it was not written by Terrace ({FORMAT_VERSION_KEY} is missing)"))),
+    }
+}
+
+/// Deals the batch's nodes and buffers out to the columns.
+fn homes(schema: &Schema, batch: &arrow_ipc::RecordBatch<'_>, body: &[u8], body_start: u64) -> Result<Vec<Home>> {
+    let missing = || corrupt("its metadata does not fit its schema");
+    let mut nodes = batch.nodes().ok_or_else(missing)?.iter();
+    let mut buffers = batch.buffers().ok_or_else(missing)?.iter();
+    let mut variadic = batch.variadicBufferCounts().map(|counts| counts.iter());
+    let mut homes = Vec::with_capacity(schema.fields().len());
+    let mut end_of_last = 0u64;
+    for field in schema.fields() {
+        let mut shape = Shape::default();
+        shape.add(field.data_type())?;
+        let mut layout = ColumnLayout::default();
+        for _ in 0..shape.nodes {
+            let node = nodes.next().ok_or_else(missing)?;
+            let as_u32 = |n: i64| u32::try_from(n).map_err(|_| missing());
+            layout.nodes.push((as_u32(node.length())?, as_u32(node.null_count())?));
+        }
+        let mut count = shape.buffers;
+        for _ in 0..shape.views {
+            let extra = variadic.as_mut().and_then(Iterator::next).ok_or_else(missing)?;
+            let extra = u32::try_from(extra).map_err(|_| missing())?;
+            layout.variadic.push(extra);
+            count += extra as usize;
+        }
+        for _ in 0..count {
+            let buffer = buffers.next().ok_or_else(missing)?;
+            let as_u64 = |n: i64| u64::try_from(n).map_err(|_| missing());
+            layout.buffers.push((as_u64(buffer.offset())?, as_u64(buffer.length())?));
+        }
+        homes.push(home(layout, body, body_start, &mut end_of_last)?);
+    }
+    Ok(homes)
+}
+
+fn home(mut layout: ColumnLayout, body: &[u8], body_start: u64, end_of_last: &mut u64) -> Result<Home> {
+    let outside = || corrupt("a column lies outside of its record batch");
+    let start = layout.buffers.first().map_or(*end_of_last, |(offset, _)| *offset);
+    let mut end = start;
+    for (offset, len) in &mut layout.buffers {
+        end = end.max(offset.checked_add(*len).ok_or_else(outside)?);
+        *offset = offset.checked_sub(start).ok_or_else(outside)?;
+    }
+    let range = usize::try_from(start).ok().zip(usize::try_from(end).ok());
+    let image = range.and_then(|(start, end)| body.get(start..end)).ok_or_else(outside)?;
+    *end_of_last = end.next_multiple_of(64);
+    Ok(Home { offset: body_start + start, len: end - start, checksums: checksums(image), layout })
+}
+
+/// How many nodes, fixed buffers and view columns a type has, its children included.
+#[derive(Debug, Default)]
+struct Shape {
+    nodes: usize,
+    buffers: usize,
+    views: usize,
+}
+
+impl Shape {
+    fn add(&mut self, data_type: &DataType) -> Result<()> {
+        use DataType as D;
+        self.nodes += 1;
+        match data_type {
+            D::Null => {}
+            D::Utf8 | D::Binary | D::LargeUtf8 | D::LargeBinary => self.buffers += 3,
+            D::Utf8View | D::BinaryView => {
+                self.buffers += 2;
+                self.views += 1;
+            }
+            D::List(child) | D::LargeList(child) | D::Map(child, _) => {
+                self.buffers += 2;
+                self.add(child.data_type())?;
+            }
+            D::ListView(child) | D::LargeListView(child) => {
+                self.buffers += 3;
+                self.add(child.data_type())?;
+            }
+            D::FixedSizeList(child, _) => {
+                self.buffers += 1;
+                self.add(child.data_type())?;
+            }
+            D::Struct(children) => {
+                self.buffers += 1;
+                for child in children {
+                    self.add(child.data_type())?;
+                }
+            }
+            D::Dictionary(..) | D::Union(..) | D::RunEndEncoded(..) => {
+                return Err(Error::Unsupported(format!("type {data_type}")));
+            }
+            _ => self.buffers += 2,
+        }
+        Ok(())
+    }
+}
+
+/// The part of a type that chunk files cannot hold.
+fn unsupported(data_type: &DataType) -> Option<String> {
+    match Shape::default().add(data_type) {
+        Err(Error::Unsupported(_)) => Some(data_type.to_string()),
+        _ => None,
+    }
+}

@@ -1,0 +1,106 @@
+//! The DRAM tier: process memory under a budget.
+
+use std::sync::Arc;
+
+use super::{Account, MemoryTier, SegmentBytes, TierId, TierKind};
+use crate::error::Result;
+use crate::io::{AlignedBuffer, BLOCK_BYTES};
+
+/// Alignment of small images, as Arrow recommends.
+const SMALL_ALIGN: usize = 64;
+
+/// Process memory as a tier.
+#[derive(Debug)]
+pub struct DramTier {
+    id: TierId,
+    account: Arc<Account>,
+}
+
+impl DramTier {
+    /// A tier that charges `account`.
+    pub fn new(id: TierId, account: Arc<Account>) -> Self {
+        Self { id, account }
+    }
+}
+
+/// Small images go to cache lines, others to whole pages.
+fn alignment(len: usize) -> usize {
+    if len < BLOCK_BYTES { SMALL_ALIGN } else { BLOCK_BYTES }
+}
+
+impl MemoryTier for DramTier {
+    fn id(&self) -> TierId {
+        self.id
+    }
+
+    fn name(&self) -> &str {
+        self.account.name()
+    }
+
+    fn kind(&self) -> TierKind {
+        TierKind::Dram
+    }
+
+    fn emulated(&self) -> bool {
+        false
+    }
+
+    fn describe(&self) -> String {
+        "process memory".into()
+    }
+
+    fn account(&self) -> &Arc<Account> {
+        &self.account
+    }
+
+    fn charged_bytes(&self, len: usize) -> u64 {
+        len.next_multiple_of(alignment(len)) as u64
+    }
+
+    fn store(&self, image: &[u8]) -> Result<SegmentBytes> {
+        let charge = self.account.try_charge(self.charged_bytes(image.len()))?;
+        let copy = AlignedBuffer::copy_of(image, alignment(image.len()))?;
+        let charged_bytes = charge.bytes();
+        Ok(SegmentBytes { buffer: copy.into_arrow(Some(charge)), tier: self.id, charged_bytes })
+    }
+
+    /// Keeps the blocks just read as they are: no copy; charged are the whole blocks.
+    fn adopt(&self, image: AlignedBuffer) -> Result<SegmentBytes> {
+        let charge = self.account.try_charge(image.allocated_bytes() as u64)?;
+        let charged_bytes = charge.bytes();
+        Ok(SegmentBytes { buffer: image.into_arrow(Some(charge)), tier: self.id, charged_bytes })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::error::Error;
+
+    #[test]
+    fn bytes_stay_charged_until_the_last_reader_is_done() {
+        let account = Account::new("dram", 10_000);
+        let tier = DramTier::new(TierId(0), Arc::clone(&account));
+        let stored = tier.store(&[3; 5000]).unwrap();
+        assert_eq!((stored.charged_bytes, account.used_bytes()), (8192, 8192));
+        assert_eq!(stored.buffer.as_ptr() as usize % 4096, 0);
+        assert!(matches!(tier.store(&[0; 3000]), Err(Error::BudgetExceeded { .. })));
+        let reader = stored.buffer.slice_with_length(4000, 8);
+        drop(stored);
+        assert_eq!((account.used_bytes(), reader.as_slice()), (8192, &[3; 8][..]));
+        drop(reader);
+        assert_eq!(account.used_bytes(), 0);
+    }
+
+    #[test]
+    fn adopting_charges_the_blocks_and_copies_nothing() {
+        let account = Account::new("dram", 10_000);
+        let tier = DramTier::new(TierId(0), Arc::clone(&account));
+        let blocks = AlignedBuffer::copy_of(&[9; 100], 4096).unwrap();
+        let address = blocks.as_slice().as_ptr();
+        let stored = tier.adopt(blocks).unwrap();
+        assert_eq!((stored.buffer.as_ptr(), account.used_bytes()), (address, 4096));
+        assert_eq!(tier.store(&[]).unwrap().charged_bytes, 0);
+    }
+}

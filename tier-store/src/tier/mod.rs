@@ -1,0 +1,86 @@
+//! Tiers: places for segments, each with a kind, a byte budget and an owner type for its bytes.
+//!
+//! A segment's bytes are one contiguous image (the column's part of the record batch body in its home file), the same on
+//! every tier; [`codec`] turns an image into an Arrow array without copying. Byte-addressable tiers hand out
+//! [`SegmentBytes`]: an Arrow buffer whose owner holds the tier's [`Charge`], so bytes stay charged until the last
+//! reader is done (architecture, decision 1).
+
+pub mod account;
+pub mod codec;
+pub mod dram;
+pub mod nvm;
+pub mod ssd;
+
+use std::fmt;
+use std::sync::Arc;
+
+use arrow::buffer::Buffer;
+
+pub use account::{Account, Charge};
+
+use crate::error::Result;
+use crate::io::AlignedBuffer;
+
+/// Position of a tier in the store's list, fastest first; the last one is the home tier.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
+pub struct TierId(pub u8);
+
+/// The kind of a tier.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TierKind {
+    /// Process memory.
+    Dram,
+    /// Byte-addressable memory behind a mapping, read in place.
+    Nvm,
+    /// Files read with direct I/O; the home of every sealed segment.
+    Ssd,
+}
+
+impl fmt::Display for TierKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Dram => "dram",
+            Self::Nvm => "nvm",
+            Self::Ssd => "ssd",
+        })
+    }
+}
+
+/// A segment's image on a byte-addressable tier. Cloning shares it; the charge ends with the last clone or array slice.
+#[derive(Debug, Clone)]
+pub struct SegmentBytes {
+    /// The image; starts at least 64-byte aligned.
+    pub buffer: Buffer,
+    /// Where it lies.
+    pub tier: TierId,
+    /// Bytes charged to the tier (the image and its padding).
+    pub charged_bytes: u64,
+}
+
+/// A byte-addressable tier (DRAM, NVM).
+pub trait MemoryTier: Send + Sync + fmt::Debug {
+    /// Its place in the list.
+    fn id(&self) -> TierId;
+    /// Name shown to users.
+    fn name(&self) -> &str;
+    /// Its kind.
+    fn kind(&self) -> TierKind;
+    /// True when ordinary memory stands in for the device.
+    fn emulated(&self) -> bool;
+    /// One line on what it stands on (path, MAP_SYNC or not).
+    fn describe(&self) -> String;
+    /// Its budget and use.
+    fn account(&self) -> &Arc<Account>;
+    /// Bytes that `len` image bytes would be charged.
+    fn charged_bytes(&self, len: usize) -> u64;
+    /// Copies an image into the tier. Fails with [`crate::Error::BudgetExceeded`] when it does not fit; charges first.
+    fn store(&self, image: &[u8]) -> Result<SegmentBytes>;
+    /// Takes an image that was just read. Tiers whose memory is the process's keep it without copying.
+    fn adopt(&self, image: AlignedBuffer) -> Result<SegmentBytes> {
+        self.store(image.as_slice())
+    }
+    /// Called by a scan that reads `bytes` in place (`random_touches` of them in no order): an emulated device takes
+    /// here the time that the real one would take. Does nothing elsewhere.
+    fn touch(&self, _bytes: u64, _random_touches: u64) {}
+}

@@ -1,0 +1,355 @@
+//! The mapped pool: opening its backing, handing out extents, writing images.
+//!
+//! A pool file starts with a page that says it is one, so that a wrong path never overwrites somebody's file; it is
+//! locked while open. Its blocks are allocated when it is opened: a full file system is an error then, not a crash at
+//! a store.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::ptr::NonNull;
+
+use memmap2::{MmapOptions, MmapRaw};
+use parking_lot::Mutex;
+
+use super::extents::{Extent, Extents};
+use super::persist::{LineFlush, Persistence};
+use crate::error::{Error, Result};
+
+/// First bytes of a pool file.
+const MAGIC: &[u8; 16] = b"TERRACE NVM POOL";
+/// Bytes of a pool file before the first extent.
+const HEADER_BYTES: u64 = 4096;
+/// devdax devices are mapped in multiples of this.
+const DEVDAX_BYTES: u64 = 2 << 20;
+
+/// Mapped memory.
+#[derive(Debug)]
+enum Mapping {
+    Shared(MmapRaw),
+    /// Mapped with MAP_SYNC, which memmap2 does not offer.
+    Synchronous {
+        start: NonNull<u8>,
+        len: usize,
+    },
+}
+
+// SAFETY: a mapping has no thread affinity; who may write where is decided by the extents handed out.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    fn start(&self) -> *mut u8 {
+        match self {
+            Self::Shared(map) => map.as_mut_ptr(),
+            Self::Synchronous { start, .. } => start.as_ptr(),
+        }
+    }
+
+    fn shared(file: &File, len: u64, path: &Path) -> Result<Self> {
+        let map = MmapOptions::new().len(usize_len(len)?).map_raw(file);
+        map.map(Self::Shared).map_err(|e| Error::io("map", path, &e))
+    }
+
+    /// A mapping whose stores need no `msync`; refused by whatever is not DAX.
+    fn synchronous(file: &File, len: u64) -> std::io::Result<Self> {
+        let len = usize::try_from(len).map_err(std::io::Error::other)?;
+        let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED_VALIDATE | libc::MAP_SYNC);
+        // SAFETY: a fresh mapping at an address of the kernel's choice; nothing existing is touched.
+        let start = unsafe { libc::mmap(std::ptr::null_mut(), len, protection, flags, file.as_raw_fd(), 0) };
+        match NonNull::new(start.cast::<u8>()) {
+            Some(start) if start.as_ptr().cast() != libc::MAP_FAILED => Ok(Self::Synchronous { start, len }),
+            _ => Err(std::io::Error::last_os_error()),
+        }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        if let Self::Synchronous { start, len } = self {
+            // SAFETY: mapped by `synchronous` with this length; every buffer over it keeps the pool alive.
+            unsafe { libc::munmap(start.as_ptr().cast(), *len) };
+        }
+    }
+}
+
+/// A mapped pool and its free space.
+#[derive(Debug)]
+pub(super) struct Pool {
+    mapping: Mapping,
+    /// Bytes before the first extent.
+    header_bytes: u64,
+    capacity_bytes: u64,
+    extents: Mutex<Extents>,
+    persistence: Persistence,
+    /// Freed extents give their memory back to the system.
+    release_memory: bool,
+    emulated: bool,
+    description: String,
+    /// Keeps the lock.
+    _file: File,
+}
+
+impl Pool {
+    /// A pool in anonymous memory. Memory is taken when an extent is written and given back when it is freed, so the
+    /// address range can be larger than the capacity, which spares the budget the holes between extents.
+    pub(super) fn in_memory(capacity_bytes: u64) -> Result<Self> {
+        let range_bytes = check_capacity(capacity_bytes)?.saturating_mul(2);
+        let path = Path::new("memfd");
+        // SAFETY: the name is a C string; the call has no other precondition.
+        let descriptor = unsafe { libc::memfd_create(c"terrace-nvm".as_ptr(), libc::MFD_CLOEXEC) };
+        if descriptor < 0 {
+            return Err(Error::io("create", path, &std::io::Error::last_os_error()));
+        }
+        // SAFETY: the descriptor is open and nobody else owns it.
+        let file = unsafe { File::from_raw_fd(descriptor) };
+        file.set_len(range_bytes).map_err(|e| Error::io("extend", path, &e))?;
+        Ok(Self {
+            mapping: Mapping::shared(&file, range_bytes, path)?,
+            header_bytes: 0,
+            capacity_bytes: range_bytes,
+            extents: Mutex::new(Extents::new(range_bytes)),
+            persistence: Persistence::Volatile,
+            release_memory: true,
+            emulated: true,
+            description: format!("emulated in process memory (memfd), {capacity_bytes} bytes"),
+            _file: file,
+        })
+    }
+
+    /// A pool in a file or devdax device.
+    pub(super) fn at(path: &Path, capacity_bytes: u64, allow_non_dax: bool) -> Result<Self> {
+        let capacity_bytes = check_capacity(capacity_bytes)?;
+        match std::fs::metadata(path) {
+            Ok(found) if found.file_type().is_char_device() => Self::on_device(path, found.rdev(), capacity_bytes),
+            Ok(found) if found.is_dir() => Self::in_file(&path.join("terrace.pool"), capacity_bytes, allow_non_dax),
+            _ => Self::in_file(path, capacity_bytes, allow_non_dax),
+        }
+    }
+
+    fn on_device(path: &Path, rdev: u64, capacity_bytes: u64) -> Result<Self> {
+        let file = open_locked(path, false)?;
+        let (major, minor) = (libc::major(rdev), libc::minor(rdev));
+        let size = std::fs::read_to_string(format!("/sys/dev/char/{major}:{minor}/size"));
+        let size: u64 = size.ok().and_then(|text| text.trim().parse().ok()).ok_or_else(|| {
+            Error::Invalid(format!("NVM path {} is a character device, but not a devdax device", path.display()))
+        })?;
+        if capacity_bytes > size {
+            return Err(too_large(path, capacity_bytes, size));
+        }
+        let len = (capacity_bytes - capacity_bytes % DEVDAX_BYTES).max(DEVDAX_BYTES);
+        let (mapping, persistence) = match Mapping::synchronous(&file, len) {
+            Ok(mapping) => (mapping, synchronous_persistence()),
+            Err(_) => (Mapping::shared(&file, len, path)?, synchronous_persistence()),
+        };
+        let description = format!("devdax {}, {}", path.display(), describe_persistence(persistence));
+        Ok(Self::mapped(mapping, file, 0, len, persistence, false, description))
+    }
+
+    fn in_file(path: &Path, capacity_bytes: u64, allow_non_dax: bool) -> Result<Self> {
+        let new = !path.exists();
+        let made = Self::in_opened_file(open_locked(path, true)?, path, capacity_bytes, allow_non_dax);
+        if made.is_err() && new {
+            // What failed is reported; a file left over would only be in the way.
+            let _ = std::fs::remove_file(path);
+        }
+        made
+    }
+
+    fn in_opened_file(file: File, path: &Path, capacity_bytes: u64, allow_non_dax: bool) -> Result<Self> {
+        let file_bytes = capacity_bytes.saturating_add(HEADER_BYTES);
+        let old_bytes = file.metadata().map_err(|e| Error::io("inspect", path, &e))?.len();
+        let mut magic = [0u8; MAGIC.len()];
+        if old_bytes > 0 && (file.read_exact_at(&mut magic, 0).is_err() || magic != *MAGIC) {
+            let advice = "is not a Terrace pool and was left as it is; name another file";
+            return Err(Error::Invalid(format!("NVM path {} {advice}", path.display())));
+        }
+        if old_bytes < file_bytes {
+            file.set_len(file_bytes).map_err(|e| Error::io("extend", path, &e))?;
+        }
+        let memory = is_tmpfs(&file);
+        let (mapping, persistence) = match Mapping::synchronous(&file, file_bytes) {
+            Ok(mapping) => (mapping, synchronous_persistence()),
+            Err(_) if memory => (Mapping::shared(&file, file_bytes, path)?, Persistence::Volatile),
+            Err(_) if allow_non_dax || is_dax(&file) => {
+                (Mapping::shared(&file, file_bytes, path)?, Persistence::Msync)
+            }
+            Err(error) => return Err(not_dax(path, &error)),
+        };
+        reserve_blocks(&file, path, file_bytes)?;
+        file.write_all_at(MAGIC, 0).map_err(|e| Error::io("write", path, &e))?;
+        let emulated = memory || !(matches!(mapping, Mapping::Synchronous { .. }) || is_dax(&file));
+        let place = match (memory, emulated) {
+            (true, _) => "emulated on tmpfs",
+            (_, true) => "emulated on an ordinary file system",
+            _ => "DAX file",
+        };
+        let sync = if matches!(mapping, Mapping::Synchronous { .. }) { "granted" } else { "refused" };
+        let durable = describe_persistence(persistence);
+        let description = format!("{place} {}, MAP_SYNC {sync}, {durable}", path.display());
+        Ok(Self::mapped(mapping, file, HEADER_BYTES, capacity_bytes, persistence, emulated, description))
+    }
+
+    fn mapped(
+        mapping: Mapping,
+        file: File,
+        header_bytes: u64,
+        capacity_bytes: u64,
+        persistence: Persistence,
+        emulated: bool,
+        description: String,
+    ) -> Self {
+        Self {
+            mapping,
+            header_bytes,
+            capacity_bytes,
+            extents: Mutex::new(Extents::new(capacity_bytes)),
+            persistence,
+            release_memory: false,
+            emulated,
+            description,
+            _file: file,
+        }
+    }
+
+    pub(super) fn map_sync(&self) -> bool {
+        matches!(self.mapping, Mapping::Synchronous { .. })
+    }
+
+    pub(super) fn emulated(&self) -> bool {
+        self.emulated
+    }
+
+    pub(super) fn describe(&self) -> &str {
+        &self.description
+    }
+
+    /// Bytes that extents can have in all.
+    pub(super) fn capacity_bytes(&self) -> u64 {
+        self.capacity_bytes
+    }
+
+    pub(super) fn free_bytes(&self) -> (u64, u64) {
+        self.extents.lock().free_bytes()
+    }
+
+    pub(super) fn allocate(&self, bytes: u64) -> Option<Extent> {
+        self.extents.lock().allocate(bytes)
+    }
+
+    /// Takes an extent back. Nobody may read it any more.
+    pub(super) fn free(&self, extent: Extent) {
+        if self.release_memory {
+            // SAFETY: the extent lies inside the mapping and has no reader left; its bytes become zeros.
+            unsafe { libc::madvise(self.address(extent).cast(), extent.len as usize, libc::MADV_REMOVE) };
+        }
+        self.extents.lock().free(extent);
+    }
+
+    /// Copies an image into an extent, makes it durable, and returns where it starts.
+    pub(super) fn write(&self, extent: Extent, image: &[u8]) -> Result<NonNull<u8>> {
+        let start = NonNull::new(self.address(extent)).filter(|_| image.len() as u64 <= extent.len);
+        let start = start.ok_or_else(|| Error::Invalid("an image does not fit its extent".into()))?;
+        // SAFETY: the extent holds the image (checked), lies inside the mapping, and belongs to the caller alone.
+        unsafe {
+            std::ptr::copy_nonoverlapping(image.as_ptr(), start.as_ptr(), image.len());
+            self.persistence.persist(start, image.len())?;
+        }
+        Ok(start)
+    }
+
+    fn address(&self, extent: Extent) -> *mut u8 {
+        self.mapping.start().wrapping_add((self.header_bytes + extent.offset) as usize)
+    }
+}
+
+fn usize_len(len: u64) -> Result<usize> {
+    usize::try_from(len).map_err(|_| Error::Invalid(format!("a pool of {len} bytes cannot be addressed")))
+}
+
+fn check_capacity(bytes: u64) -> Result<u64> {
+    match super::extents::rounded(1) {
+        unit if bytes < unit => Err(Error::Invalid(format!("an NVM pool of {bytes} bytes holds nothing; give it more"))),
+        unit => Ok(bytes - bytes % unit),
+    }
+}
+
+fn synchronous_persistence() -> Persistence {
+    LineFlush::detect().map_or(Persistence::Msync, Persistence::CacheLines)
+}
+
+fn describe_persistence(persistence: Persistence) -> String {
+    match persistence {
+        Persistence::Volatile => "not durable".into(),
+        Persistence::CacheLines(flush) => format!("flushed with {}", flush.name()),
+        Persistence::Msync => "flushed with msync".into(),
+    }
+}
+
+fn open_locked(path: &Path, create: bool) -> Result<File> {
+    let file = OpenOptions::new().read(true).write(true).create(create).truncate(false).open(path);
+    let file = file.map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => Error::Invalid(format!(
+            "NVM path {} does not exist: create the folder, mount the DAX file system there, or leave the path out for \
+             an emulated pool",
+            path.display()
+        )),
+        _ => Error::io("open", path, &error),
+    })?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(Error::Locked { path: PathBuf::from(path), holder: "unknown".into() }),
+        Err(TryLockError::Error(error)) => Err(Error::io("lock", path, &error)),
+    }
+}
+
+fn reserve_blocks(file: &File, path: &Path, bytes: u64) -> Result<()> {
+    let len = libc::off_t::try_from(bytes).map_err(|_| too_large(path, bytes, i64::MAX as u64))?;
+    // SAFETY: plain system call on an open descriptor.
+    match unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, len) } {
+        0 => Ok(()),
+        libc::ENOSPC | libc::EFBIG => Err(too_large(path, bytes, free_bytes(file))),
+        errno => Err(Error::io("reserve blocks of", path, &std::io::Error::from_raw_os_error(errno))),
+    }
+}
+
+fn too_large(path: &Path, asked: u64, there: u64) -> Error {
+    let path = path.display();
+    Error::Invalid(format!("NVM path {path} has room for {there} bytes, {asked} were asked; lower the NVM capacity"))
+}
+
+fn not_dax(path: &Path, error: &std::io::Error) -> Error {
+    Error::Invalid(format!(
+        "NVM path {} is not on a DAX file system (MAP_SYNC: {error}): mount persistent memory with -o dax, use tmpfs or no \
+         path for an emulated pool, or allow an ordinary file system explicitly",
+        path.display()
+    ))
+}
+
+fn statfs(file: &File) -> Option<libc::statfs> {
+    let mut found = std::mem::MaybeUninit::<libc::statfs>::uninit();
+    // SAFETY: the kernel fills the structure, which is read only after success.
+    unsafe { (libc::fstatfs(file.as_raw_fd(), found.as_mut_ptr()) == 0).then(|| found.assume_init()) }
+}
+
+fn is_tmpfs(file: &File) -> bool {
+    statfs(file).is_some_and(|found| found.f_type == libc::TMPFS_MAGIC)
+}
+
+fn free_bytes(file: &File) -> u64 {
+    statfs(file).map_or(0, |found| found.f_bavail.saturating_mul(found.f_bsize as u64))
+}
+
+/// True when the kernel says that the file bypasses the page cache.
+fn is_dax(file: &File) -> bool {
+    const STATX_ATTR_DAX: u64 = 0x0020_0000;
+    let mut found = std::mem::MaybeUninit::<libc::statx>::uninit();
+    let (descriptor, flags) = (file.as_raw_fd(), libc::AT_EMPTY_PATH);
+    // SAFETY: an empty path names the descriptor; the kernel fills the structure, which is read only after success.
+    unsafe {
+        libc::statx(descriptor, c"".as_ptr(), flags, libc::STATX_BASIC_STATS, found.as_mut_ptr()) == 0
+            && found.assume_init().stx_attributes & STATX_ATTR_DAX != 0
+    }
+}

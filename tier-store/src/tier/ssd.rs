@@ -1,0 +1,234 @@
+//! The SSD tier: the home of every sealed chunk, one Arrow IPC file each, read with direct I/O.
+//!
+//! ```text
+//!   <dir>/t<table>/c<chunk>.arrow        the file
+//!   <dir>/t<table>/c<chunk>.arrow.tmp    being written; swept at start
+//! ```
+//!
+//! A file appears under its name only when it is whole and on disk (write, fsync, rename, fsync the folder). Cold reads
+//! are charged to the I/O account from the moment they are queued until their columns leave the scan.
+
+mod cold;
+mod files;
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+
+pub use cold::{ColdColumns, ColdRead};
+pub use files::StoredFile;
+
+use super::codec::{self, EncodedChunk};
+use super::{Account, Charge};
+use crate::clock::Clock;
+use crate::error::{Error, Result};
+use crate::io::{AlignedBuffer, BLOCK_BYTES, BlockIo, IoFile, ReadHandle};
+use crate::table::{Chunk, ChunkId, TableId};
+
+/// Whether a cold read may be refused when the I/O account is full.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Admission {
+    /// Ahead of use: only with room in the account.
+    Prefetch,
+    /// Needed now, nothing else under way: always.
+    Guaranteed,
+}
+
+/// What the tier read since the start of the process.
+#[derive(Debug, Default)]
+pub struct SsdCounters {
+    /// Cold reads finished.
+    pub reads: AtomicU64,
+    /// Bytes their blocks had.
+    pub read_bytes: AtomicU64,
+    /// Time in which somebody waited for them, in microseconds.
+    pub wait_us: AtomicU64,
+    /// Reads that found damage.
+    pub corrupt: AtomicU64,
+}
+
+/// The home tier.
+#[derive(Debug)]
+pub struct SsdTier {
+    dir: PathBuf,
+    io: Arc<dyn BlockIo>,
+    clock: Arc<dyn Clock>,
+    io_account: Arc<Account>,
+    stored: Arc<Account>,
+    /// The bytes of each file, charged to `stored` while it exists.
+    charges: Mutex<HashMap<PathBuf, Charge>>,
+    counters: Arc<SsdCounters>,
+}
+
+impl SsdTier {
+    /// A tier in `dir` (created when missing). `io_account` bounds bytes being read, `stored` the bytes of all files.
+    pub fn new(
+        dir: impl Into<PathBuf>,
+        io: Arc<dyn BlockIo>,
+        clock: Arc<dyn Clock>,
+        io_account: Arc<Account>,
+        stored: Arc<Account>,
+    ) -> Result<Self> {
+        let dir = dir.into();
+        std::fs::create_dir_all(&dir).map_err(|e| Error::io("create", &dir, &e))?;
+        let (charges, counters) = (Mutex::default(), Arc::default());
+        Ok(Self { dir, io, clock, io_account, stored, charges, counters })
+    }
+
+    /// The folder.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// The engine that reads.
+    pub fn io(&self) -> &Arc<dyn BlockIo> {
+        &self.io
+    }
+
+    /// Bytes of all files.
+    pub fn stored(&self) -> &Arc<Account> {
+        &self.stored
+    }
+
+    /// Bytes being read, or read and not yet taken.
+    pub fn io_account(&self) -> &Arc<Account> {
+        &self.io_account
+    }
+
+    /// What was read so far.
+    pub fn counters(&self) -> &SsdCounters {
+        &self.counters
+    }
+
+    /// Where a chunk's file lies.
+    pub fn file_name(&self, table: TableId, chunk: ChunkId) -> PathBuf {
+        self.dir.join(format!("t{}", table.0)).join(format!("c{}.arrow", chunk.0))
+    }
+
+    /// Writes a chunk's file and returns its path once it is durable. A failure leaves nothing behind; a full disk and
+    /// a full budget say so.
+    pub fn write_chunk(&self, table: TableId, chunk: ChunkId, encoded: &EncodedChunk) -> Result<PathBuf> {
+        let charge = self.stored.try_charge(encoded.bytes.len() as u64)?;
+        let path = self.file_name(table, chunk);
+        files::write_durably(&self.dir, &path, &encoded.bytes)?;
+        self.charges.lock().insert(path.clone(), charge);
+        Ok(path)
+    }
+
+    /// Counts a file that was there before this process.
+    pub fn adopt_file(&self, path: &Path, bytes: u64) {
+        let charge = self.stored.charge_always(bytes);
+        self.charges.lock().insert(path.to_path_buf(), charge);
+    }
+
+    /// A file's path as the catalog records it: relative to the tier's folder, so that the folder can move.
+    pub fn relative(&self, path: &Path) -> Result<String> {
+        let inside = path.strip_prefix(&self.dir).ok().and_then(Path::to_str);
+        inside.map(str::to_owned).ok_or_else(|| Error::Invalid(format!("{} is outside the tier", path.display())))
+    }
+
+    /// Deletes a chunk's file; one that is gone already is no error. Reads under way finish.
+    pub fn remove(&self, path: &Path) -> Result<()> {
+        match std::fs::remove_file(path) {
+            Ok(()) => {}
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => return Err(Error::io("delete", path, &error)),
+        }
+        self.charges.lock().remove(path);
+        // The table's folder goes with its last file; the call refuses while there are others.
+        if let Some(folder) = path.parent().filter(|folder| *folder != self.dir) {
+            let _ = std::fs::remove_dir(folder);
+        }
+        Ok(())
+    }
+
+    /// All files in the tier's folder, in no order.
+    pub fn list(&self) -> Result<Vec<StoredFile>> {
+        files::list(&self.dir)
+    }
+
+    /// What a chunk file says about itself, with checksums of its present bytes: for rebuilding a catalog. Reads the
+    /// whole file.
+    pub fn inspect(&self, path: &Path) -> Result<codec::ChunkHeader> {
+        let bytes = std::fs::read(path).map_err(|e| Error::io("read", path, &e))?;
+        codec::read_header(&bytes).map_err(|error| codec::locate(error, path, "header"))
+    }
+
+    /// Opens a file for cold reads.
+    pub fn open(&self, path: &Path) -> Result<Arc<IoFile>> {
+        self.io.open(path)
+    }
+
+    /// Starts reading the image of one column. The bytes are neither charged nor verified.
+    pub fn read_image(&self, chunk: &Chunk, column: usize) -> Result<ReadHandle> {
+        let segment = segment(chunk, column)?;
+        let len = usize::try_from(segment.home.len).map_err(|_| no_column(chunk, column))?;
+        Ok(self.io.read(&self.chunk_file(chunk)?, segment.home.offset, len))
+    }
+
+    /// Reads and verifies the image of one column, blocking: for moves.
+    pub fn load_image(&self, chunk: &Chunk, column: usize) -> Result<AlignedBuffer> {
+        let image = self.read_image(chunk, column)?.wait()?;
+        cold::verified(chunk, column, image.as_slice()).inspect_err(|_| {
+            self.counters.corrupt.fetch_add(1, Ordering::Relaxed);
+        })?;
+        Ok(image)
+    }
+
+    /// Starts reading `columns` of a chunk. `None`: the I/O account has no room for a prefetch now.
+    pub fn read_columns(
+        &self,
+        chunk: &Arc<Chunk>,
+        columns: &[usize],
+        admission: Admission,
+    ) -> Result<Option<ColdRead>> {
+        let homes = columns.iter().map(|column| Ok(&segment(chunk, *column)?.home)).collect::<Result<Vec<_>>>()?;
+        let bytes = homes.iter().map(|home| enclosing_bytes(home.offset, home.len)).sum();
+        let charge = match (self.io_account.try_charge(bytes), admission) {
+            (Ok(charge), _) => charge,
+            (Err(_), Admission::Prefetch) => return Ok(None),
+            (Err(_), Admission::Guaranteed) => self.io_account.charge_always(bytes),
+        };
+        let charge = Arc::new(charge);
+        let mut reads = Vec::with_capacity(columns.len());
+        for column in columns {
+            let handle = self.read_image(chunk, *column)?;
+            handle.hold(Arc::clone(&charge));
+            reads.push((*column, handle));
+        }
+        let (clock, counters) = (Arc::clone(&self.clock), Arc::clone(&self.counters));
+        Ok(Some(ColdRead::new(Arc::clone(chunk), reads, charge, clock, counters)))
+    }
+
+    fn chunk_file(&self, chunk: &Chunk) -> Result<Arc<IoFile>> {
+        if let Some(file) = chunk.file.get() {
+            return Ok(Arc::clone(file));
+        }
+        let file = self.open(&chunk.path)?;
+        if file.len != chunk.file_bytes {
+            let what = format!("it has {} bytes, {} were written", file.len, chunk.file_bytes);
+            return Err(Error::Corrupt { path: chunk.path.clone(), what });
+        }
+        Ok(Arc::clone(chunk.file.get_or_init(|| file)))
+    }
+}
+
+/// Bytes of the blocks that enclose a range.
+fn enclosing_bytes(offset: u64, len: u64) -> u64 {
+    let block = BLOCK_BYTES as u64;
+    if len == 0 { 0 } else { (offset + len).next_multiple_of(block) - (offset - offset % block) }
+}
+
+fn segment(chunk: &Chunk, column: usize) -> Result<&crate::table::Segment> {
+    chunk.segments.get(column).ok_or_else(|| no_column(chunk, column))
+}
+
+fn no_column(chunk: &Chunk, column: usize) -> Error {
+    Error::Invalid(format!("chunk {} of table {} has no column {column}", chunk.id.0, chunk.table.0))
+}
+
+#[cfg(test)]
+mod tests;
