@@ -229,3 +229,64 @@ fn parse(mut blob: &[u8]) -> Option<Vec<(ChunkId, ChunkHeat)>> {
     }
     blob.is_empty().then_some(chunks)
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+    use super::*;
+    use crate::migrate::testing::chunk;
+
+    fn key(chunk: &Chunk, column: u32) -> SegmentKey {
+        SegmentKey { table: chunk.table, chunk: chunk.id, column }
+    }
+
+    #[test]
+    fn heat_is_a_mean_per_epoch_that_halves_after_the_half_life() {
+        let hot = chunk(1, 1).0;
+        let mut heat = Heat::default();
+        for _ in 0..12 {
+            hot.segments[0].counters.record(Pattern::Sequential, 100);
+        }
+        heat.observe([&hot], 2.0);
+        assert_eq!(heat.get(&key(&hot, 0)).accesses, [12.0, 0.0, 0.0, 0.0]);
+        assert_eq!(heat.get(&key(&hot, 0)).values[0], 1200.0);
+        let weight = |epochs: i32| (0..=epochs).map(|n| 0.5_f32.powf(n as f32 / 2.0)).sum::<f32>();
+        heat.observe([&hot], 2.0);
+        heat.observe([&hot], 2.0);
+        let expected = 6.0 / weight(2);
+        assert!((heat.get(&key(&hot, 0)).total() - expected).abs() < 1e-3);
+        // A chunk that is read alike every epoch has that heat from the first on.
+        let late = chunk(1, 2).0;
+        for _ in 0..5 {
+            late.segments[1].counters.record(Pattern::Random, 7);
+            heat.observe([&hot, &late], 2.0);
+            assert!((heat.get(&key(&late, 1)).accesses[2] - 1.0).abs() < 1e-5);
+        }
+        assert_eq!(heat.top(1)[0].0, key(&late, 1));
+        heat.observe([&hot], 2.0);
+        assert_eq!(heat.get(&key(&late, 1)), SegmentHeat::default());
+        heat.forget(hot.table);
+        assert!(heat.is_empty());
+    }
+
+    #[test]
+    fn a_blob_brings_the_heat_back_and_a_damaged_one_changes_nothing() {
+        let chunks = [chunk(3, 1).0, chunk(3, 2).0];
+        chunks[1].segments[1].counters.record(Pattern::Point, 2);
+        chunks[1].segments[1].counters.record(Pattern::Sequential, 50);
+        let mut heat = Heat::default();
+        heat.observe(&chunks, 3.0);
+        let blob = heat.to_blob(chunks[0].table);
+        let mut restored = Heat::default();
+        restored.add_blob(chunks[0].table, &blob).unwrap();
+        assert_eq!(restored.top(9), heat.top(9));
+        assert_eq!(restored.top(9).len(), 1);
+        for cut in 0..blob.len() {
+            assert!(Heat::default().add_blob(chunks[0].table, &blob[..cut]).is_err(), "cut at {cut}");
+        }
+        let mut foreign = blob;
+        foreign[3] = 9;
+        assert!(restored.add_blob(chunks[0].table, &foreign).is_err());
+        assert_eq!(restored.top(9), heat.top(9));
+    }
+}

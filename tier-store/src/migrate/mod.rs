@@ -7,6 +7,8 @@
 mod home;
 pub mod mover;
 pub mod queue;
+#[cfg(test)]
+pub(crate) mod testing;
 
 pub use mover::{HomeTier, Mover, Outcome, Relocation};
 pub use queue::{MoveQueue, Verdict};

@@ -68,7 +68,12 @@ pub struct Mover {
 impl Mover {
     /// Moves one segment, without waiting for room. `tiers` are the byte-addressable tiers in order of [`TierId`]; the id
     /// after the last of them is the home. Errors: what reading the home or storing the copy says; nothing changed then.
-    pub fn try_move(&self, tiers: &[Arc<dyn MemoryTier>], home: &dyn HomeTier, relocation: &Relocation) -> Result<Outcome> {
+    pub fn try_move(
+        &self,
+        tiers: &[Arc<dyn MemoryTier>],
+        home: &dyn HomeTier,
+        relocation: &Relocation,
+    ) -> Result<Outcome> {
         let _turn = self.turn.lock();
         let Relocation { chunk, column, from, to } = relocation;
         let segment = segment_of(chunk, *column)?;
@@ -112,3 +117,6 @@ fn has_room(tier: &dyn MemoryTier, len: u64) -> bool {
     let account = tier.account();
     account.used_bytes().saturating_add(tier.charged_bytes(len as usize)) <= account.limit_bytes()
 }
+
+#[cfg(test)]
+mod tests;

@@ -111,11 +111,18 @@ fn measure_memory(tier: &dyn MemoryTier, clock: &dyn Clock) -> Result<TierCost> 
     let stored = stored?;
     let image = stored.buffer.as_slice();
     let small = image.get(..SMALL_BYTES.min(image.len())).unwrap_or(image);
-    let large_us = median_us(clock, |_| Ok(sum(image)))?;
+    let read = |bytes: &[u8]| {
+        tier.touch(bytes.len() as u64, 0);
+        sum(bytes)
+    };
+    let large_us = median_us(clock, |_| Ok(read(image)))?;
     // A few microseconds are below the clock's grain: many small reads, spread over the image, per measurement.
-    let small_us = median_us(clock, |_| Ok(image.chunks(SMALL_BYTES * 4).map(|c| sum(c.get(..small.len()).unwrap_or(c))).sum()))?
-        / image.len().div_ceil(SMALL_BYTES * 4) as f64;
-    let touch_us = median_us(clock, |seed| Ok(scattered(image, seed)))? / TOUCHES as f64;
+    let places = || image.chunks(SMALL_BYTES * 4).map(|place| place.get(..small.len()).unwrap_or(place));
+    let small_us = median_us(clock, |_| Ok(places().map(read).fold(0, u64::wrapping_add)))? / places().count() as f64;
+    let touch_us = median_us(clock, |seed| {
+        tier.touch(0, TOUCHES as u64);
+        Ok(scattered(image, seed))
+    })? / TOUCHES as f64;
     let (latency_us, bytes_per_us) = line((small.len(), small_us), (image.len(), large_us))?;
     Ok(TierCost::new(latency_us, touch_us, bytes_per_us, Some(CACHE_LINE_BYTES)))
 }
@@ -199,5 +206,45 @@ impl Scratch {
 impl Drop for Scratch {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+    use super::*;
+    use crate::clock::{ManualClock, SystemClock};
+    use crate::migrate::testing::FakeHome;
+    use crate::tier::dram::DramTier;
+    use crate::tier::{Account, TierId};
+
+    fn dram(bytes: u64) -> Vec<Arc<dyn MemoryTier>> {
+        vec![Arc::new(DramTier::new(TierId(0), Account::new("dram", bytes)))]
+    }
+
+    #[test]
+    fn tiers_are_measured_leave_nothing_behind_and_keep_their_order() {
+        let (home, tiers) = (FakeHome::on_disk(), dram(32 << 20));
+        let calibration = calibrate(&tiers, &home, &SystemClock::default());
+        let [dram, ssd] = &calibration.tiers[..] else { unreachable!() };
+        assert!(dram.measured && ssd.measured, "{calibration:?}");
+        assert!(dram.cost.patterns.iter().zip(ssd.cost.patterns).all(|(d, s)| d.bytes_per_us > s.bytes_per_us));
+        assert!(dram.cost.patterns[0].bytes_per_us > 100.0, "{dram:?}");
+        assert_eq!(tiers[0].account().used_bytes(), 0);
+        assert_eq!(std::fs::read_dir(home.probe().unwrap().0).unwrap().count(), 0);
+        let json = serde_json::to_string(&calibration).unwrap();
+        assert!(serde_json::from_str::<Calibration>(&json).unwrap().fits(&tiers, &home));
+    }
+
+    #[test]
+    fn what_cannot_be_measured_gets_a_typical_profile_and_says_so() {
+        // No room, no device; and a clock that stands still.
+        for (tiers, clock) in [(dram(0), true), (dram(32 << 20), false)] {
+            let clock: Arc<dyn Clock> =
+                if clock { Arc::new(SystemClock::default()) } else { Arc::new(ManualClock::default()) };
+            let calibration = calibrate(&tiers, &FakeHome::default(), clock.as_ref());
+            assert!(calibration.tiers.iter().all(|t| !t.measured && t.note.is_some()), "{calibration:?}");
+            assert_eq!(calibration.tiers[0].cost, TierCost::typical(TierKind::Dram));
+        }
     }
 }

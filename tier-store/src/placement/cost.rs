@@ -6,8 +6,8 @@
 //! are addressed, the whole segment where the scan reads it whole. So no access ever costs more than touching every
 //! granule once, however many values it reads.
 
-use crate::heat::decay::SegmentHeat;
 use crate::heat::Pattern;
+use crate::heat::decay::SegmentHeat;
 use crate::tier::TierKind;
 
 /// Granule of byte-addressable tiers: a cache line.
@@ -66,7 +66,15 @@ impl TierCost {
         sequential.latency_us + bytes as f64 / sequential.bytes_per_us
     }
 
-    fn pattern_us(&self, cost: &PatternCost, pattern: Pattern, accesses: f64, values: f64, bytes: f64, rows: f64) -> f64 {
+    fn pattern_us(
+        &self,
+        cost: &PatternCost,
+        pattern: Pattern,
+        accesses: f64,
+        values: f64,
+        bytes: f64,
+        rows: f64,
+    ) -> f64 {
         let values = values.clamp(accesses, accesses * rows.max(1.0));
         let granule = self.granule_bytes.map_or(bytes, |granule| (granule as f64).min(bytes)).max(1.0);
         let touches = match pattern {
@@ -76,5 +84,40 @@ impl TierCost {
         };
         let latencies = if pattern == Pattern::Monotonic { accesses } else { touches };
         latencies * cost.latency_us + touches * granule / cost.bytes_per_us
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::indexing_slicing)]
+    use super::*;
+
+    fn heat(pattern: Pattern, accesses: f32, values: f32) -> SegmentHeat {
+        let mut heat = SegmentHeat::default();
+        (heat.accesses[pattern as usize], heat.values[pattern as usize]) = (accesses, values);
+        heat
+    }
+
+    #[test]
+    fn an_access_pays_its_latency_and_what_it_touches_at_most_once() {
+        let dram = TierCost::new(1.0, 0.5, 1000.0, Some(64));
+        let ssd = TierCost::new(100.0, 100.0, 1000.0, None);
+        let (bytes, rows) = (64_000, 8_000);
+        assert_eq!(dram.expected_us(&heat(Pattern::Sequential, 2.0, 16_000.0), bytes, rows), 2.0 * (1.0 + 64.0));
+        assert!((dram.expected_us(&heat(Pattern::Point, 1.0, 3.0), bytes, rows) - 3.0 * (0.5 + 0.064)).abs() < 1e-9);
+        // 8,000 random values lie on 1,000 lines.
+        assert_eq!(dram.expected_us(&heat(Pattern::Random, 1.0, 8_000.0), bytes, rows), 1000.0 * 0.5 + 64.0);
+        assert_eq!(ssd.expected_us(&heat(Pattern::Point, 1.0, 3.0), bytes, rows), 100.0 + 64.0);
+        assert_eq!(ssd.expected_us(&SegmentHeat::default(), bytes, rows), 0.0);
+    }
+
+    #[test]
+    fn slower_kinds_cost_more_under_every_pattern() {
+        for pattern in Pattern::ALL {
+            let heat = heat(pattern, 3.0, 900.0);
+            let [dram, nvm, ssd] = [TierKind::Dram, TierKind::Nvm, TierKind::Ssd]
+                .map(|kind| TierCost::typical(kind).expected_us(&heat, 500_000, 65_536));
+            assert!(dram < nvm && nvm < ssd, "{pattern:?}: {dram} {nvm} {ssd}");
+        }
     }
 }

@@ -110,7 +110,9 @@ pub fn plan(inputs: &Inputs, effort: Effort) -> Result<EpochPlan> {
     let (mut before_us, mut after_us) = (0.0, 0.0);
     let mut moves = Vec::new();
     let mut used = vec![(0_u64, 0_u64); tiers];
-    for (index, ((segment, choice), row)) in inputs.segments.iter().zip(&solution.choice).zip(times.chunks_exact(tiers)).enumerate() {
+    for (index, ((segment, choice), row)) in
+        inputs.segments.iter().zip(&solution.choice).zip(times.chunks_exact(tiers)).enumerate()
+    {
         let (from, to) = (usize::from(segment.current.0), usize::from(*choice));
         before_us += pick(row, from);
         after_us += pick(row, to);
@@ -134,25 +136,48 @@ pub fn plan(inputs: &Inputs, effort: Effort) -> Result<EpochPlan> {
             });
         }
     }
-    let prices: Vec<TierPrice> = inputs.tiers.iter().zip(&used).zip(&solution.prices).filter_map(|((tier, (before, planned)), price)| {
-        let budget_bytes = tier.budget_bytes?;
-        let (before_bytes, planned_bytes) = (*before, *planned);
-        Some(TierPrice { tier: tier.name.clone(), budget_bytes, before_bytes, planned_bytes, price_ns_per_byte: price * 1e3 })
-    }).collect();
+    let prices: Vec<TierPrice> = inputs
+        .tiers
+        .iter()
+        .zip(&used)
+        .zip(&solution.prices)
+        .filter_map(|((tier, (before, planned)), price)| {
+            let budget_bytes = tier.budget_bytes?;
+            let (before_bytes, planned_bytes) = (*before, *planned);
+            Some(TierPrice {
+                tier: tier.name.clone(),
+                budget_bytes,
+                before_bytes,
+                planned_bytes,
+                price_ns_per_byte: price * 1e3,
+            })
+        })
+        .collect();
     for planned in &mut moves {
         planned.reason = reason(inputs, planned, &prices);
     }
     moves.sort_by(|a, b| order(inputs, a, b));
     let (objective_us, bound_us) = (solution.objective, solution.bound);
-    Ok(EpochPlan { moves, before_us, after_us, objective_us, bound_us, gap: solution.gap, method: solution.method, prices })
+    Ok(EpochPlan {
+        moves,
+        before_us,
+        after_us,
+        objective_us,
+        bound_us,
+        gap: solution.gap,
+        method: solution.method,
+        prices,
+    })
 }
 
 /// The problem to solve, and beside it the reading times alone (row-major, microseconds per epoch).
 fn instance(inputs: &Inputs) -> (Instance, Vec<f64>) {
     let tiers = inputs.tiers.len();
-    let capacities = inputs.tiers.iter().map(|tier| tier.budget_bytes.map_or(f64::INFINITY, |bytes| bytes as f64)).collect();
+    let capacities =
+        inputs.tiers.iter().map(|tier| tier.budget_bytes.map_or(f64::INFINITY, |bytes| bytes as f64)).collect();
     let cells = inputs.segments.len() * tiers;
-    let (mut costs, mut bytes, mut times) = (Vec::with_capacity(cells), Vec::with_capacity(cells), Vec::with_capacity(cells));
+    let (mut costs, mut bytes, mut times) =
+        (Vec::with_capacity(cells), Vec::with_capacity(cells), Vec::with_capacity(cells));
     for segment in &inputs.segments {
         for (id, (tier, charged)) in inputs.tiers.iter().zip(segment.charged_bytes).enumerate() {
             let time = tier.cost.expected_us(&segment.heat, segment.bytes, segment.rows);
@@ -194,7 +219,9 @@ fn reason(inputs: &Inputs, planned: &PlannedMove, prices: &[TierPrice]) -> Strin
     let reads = reads(&segment.heat);
     if planned.to < planned.from {
         let room = match price(planned.to) {
-            Some(price) if price.price_ns_per_byte > 0.0 => format!("above the price of {} ns", figure(price.price_ns_per_byte)),
+            Some(price) if price.price_ns_per_byte > 0.0 => {
+                format!("above the price of {} ns", figure(price.price_ns_per_byte))
+            }
             _ => format!("and {to} has room"),
         };
         let saved = time(planned.benefit_us);
@@ -218,7 +245,10 @@ fn reason(inputs: &Inputs, planned: &PlannedMove, prices: &[TierPrice]) -> Strin
     let worth = figure(-planned.benefit_ns_per_byte);
     let price = price(planned.from).map_or(0.0, |price| price.price_ns_per_byte);
     let against = if price > 0.0 { format!(", against a price of {} ns", figure(price)) } else { String::new() };
-    format!("cooler: {reads}; {from} saves {} an epoch against {to}, worth {worth} ns per byte{against}; {full}", time(loss))
+    format!(
+        "cooler: {reads}; {from} saves {} an epoch against {to}, worth {worth} ns per byte{against}; {full}",
+        time(loss)
+    )
 }
 
 fn reads(heat: &SegmentHeat) -> String {
@@ -226,7 +256,11 @@ fn reads(heat: &SegmentHeat) -> String {
         None => "no reads per epoch".into(),
         Some((pattern, accesses)) => {
             let others = heat.total() - accesses;
-            let more = if others > accesses * 0.01 { format!(" and {} others", figure(f64::from(others))) } else { String::new() };
+            let more = if others > accesses * 0.01 {
+                format!(" and {} others", figure(f64::from(others)))
+            } else {
+                String::new()
+            };
             format!("{} {} reads{more} per epoch", figure(f64::from(accesses)), pattern.name())
         }
     }
@@ -259,3 +293,6 @@ fn bytes(bytes: u64) -> String {
         b => format!("{b} bytes"),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -17,6 +17,6 @@ pub mod tiering;
 
 pub use calibrate::{Calibration, TierProfile};
 pub use cost::{PatternCost, TierCost};
-pub use record::{EpochRecord, EpochReport, MoveRecord, MoveStatus, TierPrice};
 pub use metrics::TieringMetrics;
+pub use record::{EpochRecord, EpochReport, MoveRecord, MoveStatus, TierPrice};
 pub use tiering::{EpochRequest, TableSnapshot, Tiering, TieringHost, TieringOptions};

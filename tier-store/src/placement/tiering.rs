@@ -287,7 +287,9 @@ impl Drop for Tiering {
 fn account<'a>(host: &'a dyn TieringHost, name: &str) -> Result<&'a Arc<Account>> {
     let home = host.home();
     let found = host.memory_tiers().iter().find(|tier| tier.name() == name).map(|tier| tier.account());
-    found.or_else(|| (home.name() == name).then(|| home.account())).ok_or_else(|| Error::NotFound { kind: "tier", name: name.into() })
+    found
+        .or_else(|| (home.name() == name).then(|| home.account()))
+        .ok_or_else(|| Error::NotFound { kind: "tier", name: name.into() })
 }
 
 /// Where an input segment comes from: table, position of the chunk, column.
@@ -314,7 +316,11 @@ impl Shared {
                 continue;
             }
             let reason = if restart { "restart" } else { "interval" };
-            let request = EpochRequest { dry_run: false, reason: reason.into(), bytes_per_s: self.options.background_bytes_per_s };
+            let request = EpochRequest {
+                dry_run: false,
+                reason: reason.into(),
+                bytes_per_s: self.options.background_bytes_per_s,
+            };
             match self.run_epoch(&request, !restart) {
                 Ok(_) => {}
                 Err(Error::Cancelled) => return,
@@ -336,7 +342,13 @@ impl Shared {
         report
     }
 
-    fn turn(&self, host: &dyn TieringHost, request: &EpochRequest, fold: bool, last: &mut Option<u64>) -> Result<EpochReport> {
+    fn turn(
+        &self,
+        host: &dyn TieringHost,
+        request: &EpochRequest,
+        fold: bool,
+        last: &mut Option<u64>,
+    ) -> Result<EpochReport> {
         let id = last.map_or_else(|| host.last_epoch(), Ok)? + 1;
         let mut tables = host.tables();
         tables.sort_by_key(|table| table.id);
@@ -362,12 +374,19 @@ impl Shared {
         Ok(report)
     }
 
-    fn inputs(&self, host: &dyn TieringHost, tables: &[TableSnapshot], dry_run: bool, fold: bool) -> Result<(Inputs, Vec<Origin>)> {
+    fn inputs(
+        &self,
+        host: &dyn TieringHost,
+        tables: &[TableSnapshot],
+        dry_run: bool,
+        fold: bool,
+    ) -> Result<(Inputs, Vec<Origin>)> {
         let calibration = self.calibrated(host)?;
         let memory = host.memory_tiers();
         let budgets = memory.iter().map(|tier| Some(tier.account().limit_bytes())).chain([None]);
         let tiers = calibration.tiers.iter().zip(budgets);
-        let tiers: Vec<TierInput> = tiers.map(|(p, budget_bytes)| TierInput { name: p.name.clone(), budget_bytes, cost: p.cost }).collect();
+        let tiers: Vec<TierInput> =
+            tiers.map(|(p, budget_bytes)| TierInput { name: p.name.clone(), budget_bytes, cost: p.cost }).collect();
         let preview = (fold && dry_run).then(|| {
             let mut heat = self.heat.read().clone();
             self.observe(&mut heat, tables);
@@ -391,7 +410,13 @@ impl Shared {
         Ok((Inputs { tiers, segments, payback_epochs: self.options.payback_epochs }, origins))
     }
 
-    fn carry_out(&self, host: &dyn TieringHost, request: &EpochRequest, relocations: &[Relocation], report: &mut EpochReport) {
+    fn carry_out(
+        &self,
+        host: &dyn TieringHost,
+        request: &EpochRequest,
+        relocations: &[Relocation],
+        report: &mut EpochReport,
+    ) {
         let queue = MoveQueue {
             mover: &self.mover,
             tiers: host.memory_tiers(),
@@ -453,7 +478,12 @@ impl Shared {
     }
 }
 
-fn segment_input(memory: &[Arc<dyn MemoryTier>], heat: &Heat, chunk: &Arc<Chunk>, column: usize) -> Option<SegmentInput> {
+fn segment_input(
+    memory: &[Arc<dyn MemoryTier>],
+    heat: &Heat,
+    chunk: &Arc<Chunk>,
+    column: usize,
+) -> Option<SegmentInput> {
     let segment = chunk.segments.get(column)?;
     let key = SegmentKey { table: chunk.table, chunk: chunk.id, column: column as u32 };
     let home = TierId(memory.len() as u8);
@@ -477,7 +507,14 @@ fn relocation(tables: &[TableSnapshot], origins: &[Origin], planned: &PlannedMov
     Some(Relocation { chunk, column: column as usize, from: planned.from, to: planned.to })
 }
 
-fn report(id: u64, unix_us: u64, request: &EpochRequest, inputs: &Inputs, plan: &EpochPlan, solve_us: u64) -> EpochReport {
+fn report(
+    id: u64,
+    unix_us: u64,
+    request: &EpochRequest,
+    inputs: &Inputs,
+    plan: &EpochPlan,
+    solve_us: u64,
+) -> EpochReport {
     let epoch = EpochRecord {
         id,
         unix_us,
@@ -502,7 +539,13 @@ fn report(id: u64, unix_us: u64, request: &EpochRequest, inputs: &Inputs, plan: 
     EpochReport { epoch, moves: Vec::new() }
 }
 
-fn records(epoch: &EpochRecord, tables: &[TableSnapshot], inputs: &Inputs, origins: &[Origin], moves: &[PlannedMove]) -> Vec<MoveRecord> {
+fn records(
+    epoch: &EpochRecord,
+    tables: &[TableSnapshot],
+    inputs: &Inputs,
+    origins: &[Origin],
+    moves: &[PlannedMove],
+) -> Vec<MoveRecord> {
     let tier = |id: TierId| inputs.tiers.get(usize::from(id.0)).map_or_else(String::new, |tier| tier.name.clone());
     let record = |(number, planned): (usize, &PlannedMove)| {
         let (table, position, column) = *origins.get(planned.segment)?;
@@ -528,3 +571,6 @@ fn records(epoch: &EpochRecord, tables: &[TableSnapshot], inputs: &Inputs, origi
     };
     moves.iter().enumerate().filter_map(record).collect()
 }
+
+#[cfg(test)]
+mod tests;

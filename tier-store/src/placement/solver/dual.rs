@@ -10,7 +10,9 @@ use microlp::{ComparisonOp, OptimizationDirection, Problem, SolveOutcome};
 use super::Instance;
 
 /// Planes and the bound meet when they differ by less than this part.
-const TOLERANCE: f64 = 1e-6;
+const TOLERANCE: f64 = 1e-5;
+/// The least cost, in parts of that of everything at home, that differences are measured by.
+const SMALLEST: f64 = 1e-9;
 /// Instances above this size start from a sample of about this size.
 const SAMPLE: usize = 4096;
 
@@ -131,21 +133,33 @@ impl Dual<'_> {
         let near = near.map(|near| scale.point(&near));
         let mut region = Region::around(near.as_deref(), &scale.limits);
         let mut planes = vec![Plane::new(&origin, &first, &scale)];
+        let mut best_point = origin.clone();
         let mut best = (origin, first.value);
+        let (mut before, mut repeats) = (Vec::new(), 0);
         for round in 0..evaluations {
-            let (point, top) = match (&near, round) {
+            let (top_point, gap) = match (&near, round) {
                 (Some(near), 0) => (near.clone(), f64::INFINITY),
-                _ => highest(&planes, &region)?,
+                _ => highest(&planes, &region, best.1 / scale.value)?,
             };
-            let pressed = region.widen(&point, &scale.limits);
-            if !pressed && top * scale.value - best.1 <= TOLERANCE * best.1.abs() {
+            repeats = if top_point == before { repeats + 1 } else { 0 };
+            let met = gap <= TOLERANCE || repeats > 1;
+            if met && !region.widen(&top_point, &scale.limits) {
                 break;
             }
+            before.clone_from(&top_point);
+            // Half way to the best point so far: the highest point alone swings from corner to corner.
+            let between = top_point
+                .iter()
+                .zip(&best_point)
+                .map(|(top, best)| if round < 2 || met || repeats > 0 { *top } else { 0.5 * (top + best) });
+            let point: Vec<f64> = between.collect();
             let prices: Vec<f64> = point.iter().zip(&scale.units).map(|(p, unit)| p * unit).collect();
             let evaluation = self.evaluate(&prices);
             planes.push(Plane::new(&point, &evaluation, &scale));
             if evaluation.value > best.1 {
+                region.widen(&point, &scale.limits);
                 best = (prices, evaluation.value);
+                best_point = point;
             }
         }
         best.1.is_finite().then_some(best)
@@ -176,7 +190,8 @@ struct Plane {
 
 impl Plane {
     fn new(point: &[f64], evaluation: &Evaluation, scale: &Scale) -> Self {
-        let slope: Vec<f64> = evaluation.slope.iter().zip(&scale.units).map(|(s, unit)| s * unit / scale.value).collect();
+        let slope: Vec<f64> =
+            evaluation.slope.iter().zip(&scale.units).map(|(s, unit)| s * unit / scale.value).collect();
         let at_zero = evaluation.value / scale.value - slope.iter().zip(point).map(|(s, p)| s * p).sum::<f64>();
         Self { at_zero, slope }
     }
@@ -191,7 +206,8 @@ struct Region {
 impl Region {
     fn around(near: Option<&[f64]>, limits: &[f64]) -> Self {
         let Some(near) = near else { return Self { low: vec![0.0; limits.len()], high: limits.to_vec() } };
-        let (low, high) = near.iter().zip(limits).map(|(at, limit)| (at * 0.8, (at * 1.25 + limit * 1e-6).min(*limit))).unzip();
+        let (low, high) =
+            near.iter().zip(limits).map(|(at, limit)| (at * 0.9, (at * 1.1 + limit * 1e-6).min(*limit))).unzip();
         Self { low, high }
     }
 
@@ -213,17 +229,28 @@ impl Region {
     }
 }
 
-/// The highest point under all planes within the box, and its height.
-fn highest(planes: &[Plane], within: &Region) -> Option<(Vec<f64>, f64)> {
+/// The highest point under all planes within the region, and how far it is above `best`, as a part of it.
+///
+/// The programme is solved relative to `best` and to the region's size: its tolerances are absolute.
+fn highest(planes: &[Plane], within: &Region, best: f64) -> Option<(Vec<f64>, f64)> {
     let mut problem = Problem::new(OptimizationDirection::Maximize);
+    let unit = best.abs().max(SMALLEST);
+    let widths: Vec<f64> = within.low.iter().zip(&within.high).map(|(low, high)| (high - low).max(0.0)).collect();
     let height = problem.add_var(1.0, (f64::NEG_INFINITY, f64::INFINITY));
-    let prices: Vec<_> = within.low.iter().zip(&within.high).map(|(low, high)| problem.add_var(0.0, (*low, *high))).collect();
+    let prices: Vec<_> = widths.iter().map(|_| problem.add_var(0.0, (0.0, 1.0))).collect();
     for plane in planes {
-        let terms = prices.iter().zip(&plane.slope).map(|(price, slope)| (*price, -slope));
-        problem.add_constraint(std::iter::once((height, 1.0)).chain(terms).collect::<Vec<_>>(), ComparisonOp::Le, plane.at_zero);
+        let terms = prices
+            .iter()
+            .zip(plane.slope.iter().zip(&widths))
+            .map(|(price, (slope, width))| (*price, -slope * width / unit));
+        let corner: f64 = plane.slope.iter().zip(&within.low).map(|(slope, low)| slope * low).sum();
+        let terms: Vec<_> = std::iter::once((height, 1.0)).chain(terms).collect();
+        problem.add_constraint(terms, ComparisonOp::Le, (plane.at_zero + corner - best) / unit);
     }
     let Ok(SolveOutcome::Solution(solution)) = problem.solve() else { return None };
-    let point: Vec<f64> = prices.iter().map(|price| solution.var_value(*price)).collect();
-    let top = solution.objective();
-    (top.is_finite() && point.iter().all(|p| p.is_finite())).then_some((point, top))
+    let parts = prices.iter().map(|price| solution.var_value(*price));
+    let point: Vec<f64> =
+        parts.zip(within.low.iter().zip(&widths)).map(|(part, (low, width))| low + part * width).collect();
+    let gap = solution.objective();
+    (gap.is_finite() && point.iter().all(|p| p.is_finite())).then_some((point, gap))
 }

@@ -38,7 +38,8 @@ pub(super) fn improve(instance: &Instance, prices: &[f64], choice: &mut [u8], no
         order.select_nth_unstable_by(CORE, |a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
         order.truncate(CORE);
     }
-    let mut items: Vec<Item> = order.into_iter().map(|(regret, segment)| item(instance, prices, segment, regret)).collect();
+    let mut items: Vec<Item> =
+        order.into_iter().map(|(regret, segment)| item(instance, prices, segment, regret)).collect();
     // The most decided first: they prune best.
     items.sort_by(|a, b| b.regret.total_cmp(&a.regret).then(a.segment.cmp(&b.segment)));
     let mut room = instance.room(choice);
@@ -76,7 +77,8 @@ pub(super) fn improve(instance: &Instance, prices: &[f64], choice: &mut [u8], no
 fn item(instance: &Instance, prices: &[f64], segment: usize, regret: f64) -> Item {
     let (costs, bytes) = instance.row(segment);
     let all = costs.iter().zip(bytes).zip(prices).enumerate();
-    let mut options: Vec<_> = all.map(|(tier, ((c, b), p))| (c + p * b, *c, *b, tier as u8)).filter(|o| o.1.is_finite()).collect();
+    let mut options: Vec<_> =
+        all.map(|(tier, ((c, b), p))| (c + p * b, *c, *b, tier as u8)).filter(|o| o.1.is_finite()).collect();
     options.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.3.cmp(&b.3)));
     Item { segment, options, regret }
 }
@@ -113,7 +115,8 @@ impl Search<'_> {
 
     /// What the items from `depth` on cost at least, given the room that is left.
     fn least_rest(&self, depth: usize) -> f64 {
-        let unused: f64 = self.prices.iter().zip(&self.room).filter(|(price, _)| **price > 0.0).map(|(p, r)| p * r).sum();
+        let unused: f64 =
+            self.prices.iter().zip(&self.room).filter(|(price, _)| **price > 0.0).map(|(p, r)| p * r).sum();
         self.rest.get(depth).copied().unwrap_or(0.0) - unused
     }
 

@@ -20,9 +20,12 @@ pub(super) fn by_regret(instance: &Instance, prices: &[f64]) -> Vec<u8> {
     for (_, segment) in order {
         let (costs, bytes) = instance.row(segment as usize);
         let open = costs.iter().zip(bytes).zip(prices.iter().zip(&room)).enumerate();
-        let reduced = open.filter(|(_, ((_, bytes), (_, room)))| **bytes <= **room).map(|(t, ((c, b), (p, _)))| (t, c + p * b));
+        let reduced =
+            open.filter(|(_, ((_, bytes), (_, room)))| **bytes <= **room).map(|(t, ((c, b), (p, _)))| (t, c + p * b));
         let tier = reduced.min_by(|a, b| a.1.total_cmp(&b.1)).map_or(home, |(tier, _)| tier);
-        if let (Some(slot), Some(room), Some(bytes)) = (choice.get_mut(segment as usize), room.get_mut(tier), bytes.get(tier)) {
+        if let (Some(slot), Some(room), Some(bytes)) =
+            (choice.get_mut(segment as usize), room.get_mut(tier), bytes.get(tier))
+        {
             *slot = tier as u8;
             *room -= bytes;
         }
@@ -39,12 +42,16 @@ pub(super) fn by_density(instance: &Instance) -> Vec<u8> {
     for (segment, (costs, bytes)) in instance.rows().enumerate() {
         let Some(at_home) = costs.last() else { continue };
         let better = costs.iter().zip(bytes).enumerate().filter(|(_, (cost, _))| *cost < at_home);
-        offers.extend(better.map(|(tier, (cost, bytes))| ((at_home - cost) / bytes.max(1.0), segment as u32, tier as u8)));
+        offers.extend(
+            better.map(|(tier, (cost, bytes))| ((at_home - cost) / bytes.max(1.0), segment as u32, tier as u8)),
+        );
     }
     offers.sort_unstable_by(|a, b| b.0.total_cmp(&a.0).then((a.1, a.2).cmp(&(b.1, b.2))));
     for (_, segment, tier) in offers {
         let bytes = instance.weight(segment as usize, usize::from(tier));
-        let (Some(slot), Some(room)) = (choice.get_mut(segment as usize), room.get_mut(usize::from(tier))) else { continue };
+        let (Some(slot), Some(room)) = (choice.get_mut(segment as usize), room.get_mut(usize::from(tier))) else {
+            continue;
+        };
         if usize::from(*slot) == home && bytes <= *room {
             *slot = tier;
             *room -= bytes;
@@ -63,7 +70,10 @@ pub(super) fn fill(instance: &Instance, choice: &mut [u8]) {
             let cost_now = costs.get(usize::from(*at)).copied().unwrap_or(f64::INFINITY);
             let open = costs.iter().zip(bytes).zip(&room).enumerate();
             let better = open.filter(|(_, ((cost, bytes), room))| **cost < cost_now && bytes <= room);
-            offers.extend(better.map(|(tier, ((cost, bytes), _))| ((cost_now - cost) / bytes.max(1.0), segment as u32, tier as u8)));
+            offers
+                .extend(better.map(|(tier, ((cost, bytes), _))| {
+                    ((cost_now - cost) / bytes.max(1.0), segment as u32, tier as u8)
+                }));
         }
         if offers.is_empty() {
             return;
@@ -74,7 +84,9 @@ pub(super) fn fill(instance: &Instance, choice: &mut [u8]) {
             let Some(slot) = choice.get_mut(segment) else { continue };
             let at = usize::from(*slot);
             let bytes = instance.weight(segment, tier);
-            if instance.cost(segment, tier) < instance.cost(segment, at) && room.get(tier).is_some_and(|room| bytes <= *room) {
+            if instance.cost(segment, tier) < instance.cost(segment, at)
+                && room.get(tier).is_some_and(|room| bytes <= *room)
+            {
                 *slot = tier as u8;
                 if let Some(room) = room.get_mut(tier) {
                     *room -= bytes;

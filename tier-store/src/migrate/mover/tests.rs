@@ -1,0 +1,156 @@
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use arrow::array::{AsArray, Int64Array};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+
+use super::*;
+use crate::clock::{Clock, ManualClock};
+use crate::migrate::testing::{FakeHome, ROWS};
+use crate::migrate::{MoveQueue, Verdict};
+use crate::tier::dram::DramTier;
+use crate::tier::nvm::{NvmBacking, NvmTier};
+
+const DRAM: TierId = TierId(0);
+const NVM: TierId = TierId(1);
+const SSD: TierId = TierId(2);
+
+fn tiers(dram_bytes: u64, nvm_bytes: u64) -> Vec<Arc<dyn MemoryTier>> {
+    let nvm = NvmTier::open(NVM, "nvm", &NvmBacking::Emulated, 4 << 20, None, Account::new("nvm", nvm_bytes)).unwrap();
+    vec![Arc::new(DramTier::new(DRAM, Account::new("dram", dram_bytes))), Arc::new(nvm)]
+}
+
+fn relocation(chunk: &Arc<Chunk>, column: usize, from: TierId, to: TierId) -> Relocation {
+    Relocation { chunk: Arc::clone(chunk), column, from, to }
+}
+
+fn used(tiers: &[Arc<dyn MemoryTier>]) -> Vec<u64> {
+    tiers.iter().map(|tier| tier.account().used_bytes()).collect()
+}
+
+#[test]
+fn a_move_copies_swaps_and_releases_with_the_last_reader() {
+    let (home, mover, tiers) = (FakeHome::default(), Mover::default(), tiers(100_000, 100_000));
+    let chunk = home.add(1, 1);
+    let go = |from, to| mover.try_move(&tiers, &home, &relocation(&chunk, 0, from, to)).unwrap();
+    assert_eq!(go(SSD, DRAM), Outcome::Moved);
+    let charged = tiers[0].charged_bytes(chunk.segments[0].home.len as usize);
+    assert_eq!((used(&tiers)[0], used(&tiers)[1]), (charged, 0));
+    let reader = chunk.segments[0].resident.load_full().unwrap().array.clone();
+    assert_eq!(go(DRAM, NVM), Outcome::Moved);
+    assert_eq!(home.reads.load(Ordering::Relaxed), 1, "the image came from DRAM");
+    assert_eq!(used(&tiers)[0], charged, "the reader still holds the old copy");
+    assert_eq!(reader.as_primitive::<arrow::datatypes::Int64Type>().value(5), 1005);
+    drop(reader);
+    assert_eq!(used(&tiers)[0], 0);
+    assert_eq!(go(DRAM, SSD), Outcome::Stale(NVM));
+    assert_eq!(go(NVM, SSD), Outcome::Moved);
+    assert!(chunk.segments[0].resident.load().is_none());
+    assert_eq!(used(&tiers), [0, 0]);
+    tiers[0].account().set_limit_bytes(10);
+    assert_eq!(go(SSD, DRAM), Outcome::Full);
+    assert_eq!(home.reads.load(Ordering::Relaxed), 1, "a full tier costs no read");
+}
+
+#[test]
+fn full_tiers_exchange_segments_and_a_stubborn_reader_is_given_up_on() {
+    let (home, mover, tiers) = (FakeHome::default(), Mover::default(), tiers(8192, 8192));
+    let (a, b) = (home.add(1, 1), home.add(1, 2));
+    let (clock, cancel) = (ManualClock::default(), AtomicBool::new(false));
+    let queue = |patience| MoveQueue {
+        mover: &mover,
+        tiers: &tiers,
+        home: &home,
+        clock: &clock,
+        cancel: &cancel,
+        bytes_per_s: None,
+        patience,
+    };
+    let run = |moves: &[Relocation]| {
+        let mut verdicts = vec![None; moves.len()];
+        queue(Duration::from_millis(20)).run(moves, |number, verdict| verdicts[number] = Some(verdict));
+        verdicts.into_iter().map(Option::unwrap).collect::<Vec<_>>()
+    };
+    let done = |v: &Verdict| matches!(v, Verdict::Done { .. });
+    assert!(run(&[relocation(&a, 0, SSD, DRAM), relocation(&b, 0, SSD, NVM)]).iter().all(done));
+    // Both tiers are full: neither move has room until one lets go.
+    assert!(run(&[relocation(&a, 0, DRAM, NVM), relocation(&b, 0, NVM, DRAM)]).iter().all(done));
+    assert_eq!(a.segments[0].resident.load().as_ref().unwrap().tier, NVM);
+    assert_eq!(b.segments[0].resident.load().as_ref().unwrap().tier, DRAM);
+    let reader = b.segments[0].resident.load_full();
+    let verdicts = run(&[relocation(&b, 0, DRAM, SSD), relocation(&a, 0, NVM, DRAM)]);
+    assert!(done(&verdicts[0]));
+    assert!(matches!(&verdicts[1], Verdict::Skipped(why) if why.contains("still being read")), "{verdicts:?}");
+    assert!(clock.now_us() >= 20_000, "it waited before");
+    drop(reader);
+    assert!(run(&[relocation(&a, 0, NVM, DRAM)]).iter().all(done));
+    cancel.store(true, Ordering::Relaxed);
+    assert_eq!(run(&[relocation(&b, 0, SSD, NVM)]), [Verdict::Skipped("cancelled".into())]);
+}
+
+#[test]
+fn the_rate_holds_on_the_clock() {
+    let (home, mover, tiers) = (FakeHome::default(), Mover::default(), tiers(1 << 20, 0));
+    let (clock, cancel) = (ManualClock::default(), AtomicBool::new(false));
+    let moves: Vec<_> = (0..11).map(|id| relocation(&home.add(1, id), 0, SSD, DRAM)).collect();
+    let bytes: u64 = moves.iter().take(10).map(Relocation::bytes).sum();
+    let (bytes_per_s, patience) = (Some(100_000), Duration::ZERO);
+    let mut done = 0;
+    MoveQueue { mover: &mover, tiers: &tiers, home: &home, clock: &clock, cancel: &cancel, bytes_per_s, patience }
+        .run(&moves, |_, verdict| done += usize::from(matches!(verdict, Verdict::Done { .. })));
+    assert_eq!((done, clock.now_us()), (11, bytes * 10));
+}
+
+#[test]
+fn budgets_hold_and_values_are_right_while_everything_moves_at_random() {
+    let (home, mover, tiers) = (FakeHome::default(), Mover::default(), tiers(40_000, 30_000));
+    let chunks: Vec<_> = (0..12).map(|id| home.add(1, id)).collect();
+    let stop = AtomicBool::new(false);
+    let over =
+        |tiers: &[Arc<dyn MemoryTier>]| tiers.iter().any(|t| t.account().peak_bytes() > t.account().limit_bytes());
+    std::thread::scope(|scope| {
+        for seed in 0..2 {
+            let (chunks, stop) = (&chunks, &stop);
+            scope.spawn(move || {
+                let mut rng = StdRng::seed_from_u64(seed);
+                let mut held: Vec<(u64, Arc<Resident>)> = Vec::new();
+                while !stop.load(Ordering::Relaxed) {
+                    let chunk = &chunks[rng.random_range(0..chunks.len())];
+                    if let Some(resident) = chunk.segments[0].resident.load_full() {
+                        held.push((chunk.id.0, resident));
+                    }
+                    if held.len() > 3 {
+                        let (id, resident) = held.swap_remove(rng.random_range(0..held.len()));
+                        let row = rng.random_range(0..ROWS);
+                        let values: &Int64Array = resident.array.as_primitive();
+                        assert_eq!(values.value(row), (id * 1000) as i64 + row as i64);
+                    }
+                }
+            });
+        }
+        let movers = [10, 11].map(|seed| {
+            let (chunks, tiers, mover, home) = (&chunks, &tiers, &mover, &home);
+            scope.spawn(move || {
+                let mut rng = StdRng::seed_from_u64(seed);
+                let mut moved = 0;
+                for _ in 0..2000 {
+                    let chunk = &chunks[rng.random_range(0..chunks.len())];
+                    let (from, to) = (TierId(rng.random_range(0..3)), TierId(rng.random_range(0..3)));
+                    let outcome =
+                        mover.try_move(tiers, home, &relocation(chunk, rng.random_range(0..2), from, to)).unwrap();
+                    moved += usize::from(outcome == Outcome::Moved);
+                    assert!(!over(tiers));
+                }
+                assert!(moved > 100, "only {moved} moves");
+            })
+        });
+        let ended = movers.map(|mover| mover.join());
+        stop.store(true, Ordering::Relaxed);
+        assert!(ended.iter().all(Result::is_ok));
+    });
+    drop(chunks);
+    assert_eq!(used(&tiers), [0, 0]);
+}

@@ -1,0 +1,90 @@
+//! Chunks and a home in memory, for tests of heat, placement and moves.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray};
+use arrow::buffer::Buffer;
+use parking_lot::Mutex;
+
+use super::HomeTier;
+use crate::error::{Error, Result};
+use crate::io::BlockIo;
+use crate::io::blocking::BlockingEngine;
+use crate::table::{Chunk, ChunkId, Segment, TableId};
+use crate::tier::{Account, codec};
+
+/// Rows of a test chunk.
+pub(crate) const ROWS: usize = 1000;
+
+/// A chunk with columns `id` (8,000 bytes) and `word`, and its file.
+pub(crate) fn chunk(table: u64, id: u64) -> (Arc<Chunk>, Vec<u8>) {
+    let ids: ArrayRef = Arc::new(Int64Array::from_iter_values((0..ROWS as i64).map(|n| n + (id as i64) * 1000)));
+    let words: ArrayRef = Arc::new(StringArray::from_iter_values((0..ROWS).map(|n| format!("w{}", n % 7))));
+    let batch = RecordBatch::try_from_iter([("id", ids), ("word", words)]).unwrap();
+    let encoded = codec::encode_chunk(&batch).unwrap();
+    let segments = encoded.homes.into_iter().map(Segment::new).collect();
+    let bytes = encoded.bytes.len() as u64;
+    let chunk = Chunk::new(TableId(table), ChunkId(id), ROWS as u32, batch.schema(), PathBuf::new(), bytes, segments);
+    (Arc::new(chunk), encoded.bytes)
+}
+
+/// A home in memory.
+#[derive(Debug)]
+pub(crate) struct FakeHome {
+    account: Arc<Account>,
+    files: Mutex<HashMap<(TableId, ChunkId), Vec<u8>>>,
+    folder: Option<tempfile::TempDir>,
+    /// Images read so far.
+    pub(crate) reads: AtomicU64,
+}
+
+impl Default for FakeHome {
+    fn default() -> Self {
+        Self { account: Account::new("ssd", u64::MAX), files: Mutex::default(), folder: None, reads: AtomicU64::new(0) }
+    }
+}
+
+impl FakeHome {
+    /// A home that calibration can measure.
+    pub(crate) fn on_disk() -> Self {
+        Self { folder: Some(tempfile::tempdir().unwrap()), ..Self::default() }
+    }
+
+    /// Makes a chunk and keeps its file.
+    pub(crate) fn add(&self, table: u64, id: u64) -> Arc<Chunk> {
+        let (chunk, file) = chunk(table, id);
+        self.files.lock().insert((chunk.table, chunk.id), file);
+        chunk
+    }
+}
+
+impl HomeTier for FakeHome {
+    fn name(&self) -> &str {
+        "ssd"
+    }
+
+    fn account(&self) -> &Arc<Account> {
+        &self.account
+    }
+
+    fn describe(&self) -> String {
+        "a map".into()
+    }
+
+    fn probe(&self) -> Option<(PathBuf, Arc<dyn BlockIo>)> {
+        let folder = self.folder.as_ref()?;
+        Some((folder.path().to_owned(), Arc::new(BlockingEngine::start())))
+    }
+
+    fn read_image(&self, chunk: &Arc<Chunk>, column: usize) -> Result<Buffer> {
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        let home = &chunk.segments[column].home;
+        let files = self.files.lock();
+        let file = files.get(&(chunk.table, chunk.id)).ok_or_else(|| Error::Unsupported("no such file".into()))?;
+        Ok(Buffer::from(&file[home.offset as usize..(home.offset + home.len) as usize]))
+    }
+}

@@ -1,0 +1,101 @@
+#![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+
+use super::*;
+use crate::heat::Pattern;
+use crate::table::{ChunkId, TableId};
+use crate::tier::TierKind;
+
+const MIB: u64 = 1 << 20;
+
+fn tiers(dram_bytes: u64, nvm_bytes: u64) -> Vec<TierInput> {
+    let tier =
+        |name: &str, kind, budget_bytes| TierInput { name: name.into(), budget_bytes, cost: TierCost::typical(kind) };
+    vec![
+        tier("dram", TierKind::Dram, Some(dram_bytes)),
+        tier("nvm", TierKind::Nvm, Some(nvm_bytes)),
+        tier("ssd", TierKind::Ssd, None),
+    ]
+}
+
+/// A segment of 1 MiB; `reads` per epoch of the given pattern.
+fn segment(id: u64, current: u8, pattern: Pattern, reads: f32, values: f32) -> SegmentInput {
+    let mut heat = SegmentHeat::default();
+    (heat.accesses[pattern as usize], heat.values[pattern as usize]) = (reads, values);
+    let key = SegmentKey { table: TableId(1), chunk: ChunkId(id), column: 0 };
+    let charged_bytes = [MIB, MIB, 0, 0, 0, 0, 0, 0];
+    SegmentInput { key, rows: 65_536, bytes: MIB, charged_bytes, current: TierId(current), heat }
+}
+
+fn story(inputs: &Inputs, plan: &EpochPlan) -> String {
+    let name = |tier: TierId| inputs.tiers[usize::from(tier.0)].name.as_str();
+    let lines = plan.moves.iter().map(|m| {
+        format!(
+            "chunk {}: {} -> {}\n    {}\n",
+            inputs.segments[m.segment].key.chunk.0,
+            name(m.from),
+            name(m.to),
+            m.reason
+        )
+    });
+    let head = format!("{:.0} us per epoch, after it {:.0} us\n", plan.before_us, plan.after_us);
+    std::iter::once(head).chain(lines).collect()
+}
+
+#[test]
+fn an_epoch_reads_as_a_story() {
+    let segments = vec![
+        segment(0, 0, Pattern::Sequential, 0.0, 0.0),
+        segment(1, 0, Pattern::Sequential, 0.2, 13_000.0),
+        segment(2, 0, Pattern::Sequential, 5.0, 327_680.0),
+        segment(3, 2, Pattern::Sequential, 12.0, 786_432.0),
+        segment(4, 2, Pattern::Random, 40.0, 40_000.0),
+        segment(5, 1, Pattern::Point, 3.0, 3.0),
+        segment(6, 2, Pattern::Sequential, 0.0, 0.0),
+        segment(7, 1, Pattern::Sequential, 0.0, 0.0),
+        segment(8, 2, Pattern::Monotonic, 0.1, 10.0),
+    ];
+    let inputs = Inputs { tiers: tiers(2 * MIB, 3 * MIB), segments, payback_epochs: 4.0 };
+    let plan = plan(&inputs, Effort::default()).unwrap();
+    insta::assert_snapshot!(story(&inputs, &plan), @r"
+    50300 us per epoch, after it 4313 us
+    chunk 0: dram -> ssd
+        cold: never read in recent epochs, and dram is 1.0 MiB over its budget of 2.0 MiB
+    chunk 7: nvm -> ssd
+        cold: never read in recent epochs, and nvm has a better use for its 1.0 MiB
+    chunk 1: dram -> nvm
+        cooler: 0.2 sequential reads per epoch; dram saves 43.4 us an epoch against nvm, worth 0.041 ns per byte, against a price of 1.2 ns; dram is 1.0 MiB over its budget of 2.0 MiB
+    chunk 2: dram -> nvm
+        cooler: 5.0 sequential reads per epoch; dram saves 1.1 ms an epoch against nvm, worth 1.0 ns per byte, against a price of 1.2 ns; dram is 1.0 MiB over its budget of 2.0 MiB
+    chunk 4: ssd -> dram
+        hot: 40.0 random reads per epoch; dram saves 37.1 ms an epoch against ssd, worth 35.4 ns per byte, above the price of 1.2 ns
+    chunk 3: ssd -> dram
+        hot: 12.0 sequential reads per epoch; dram saves 10.0 ms an epoch against ssd, worth 9.6 ns per byte, above the price of 1.2 ns
+    ");
+}
+
+#[test]
+fn nobody_moves_without_accesses_while_everything_fits() {
+    let segments = (0..6).map(|id| segment(id, (id % 3) as u8, Pattern::Sequential, 0.0, 0.0)).collect();
+    let mut inputs = Inputs { tiers: tiers(2 * MIB, 2 * MIB), segments, payback_epochs: 4.0 };
+    assert!(plan(&inputs, Effort::default()).unwrap().moves.is_empty());
+    inputs.tiers[0].budget_bytes = Some(MIB);
+    let moves = plan(&inputs, Effort::default()).unwrap().moves;
+    assert_eq!(moves.len(), 1);
+    assert_eq!((moves[0].from, moves[0].to), (TierId(0), TierId(2)));
+    assert_eq!(moves[0].reason, "cold: never read in recent epochs, and dram is 1.0 MiB over its budget of 1.0 MiB");
+}
+
+#[test]
+fn a_segment_returns_only_when_it_pays_back_the_move() {
+    // One is hardly hotter than the other: exchanging them would cost more than it brings.
+    let hardly =
+        vec![segment(0, 0, Pattern::Sequential, 1.0, 65_536.0), segment(1, 2, Pattern::Sequential, 1.05, 68_000.0)];
+    let inputs = Inputs { tiers: tiers(MIB, 0), segments: hardly, payback_epochs: 4.0 };
+    assert!(plan(&inputs, Effort::default()).unwrap().moves.is_empty());
+    let much =
+        vec![segment(0, 0, Pattern::Sequential, 1.0, 65_536.0), segment(1, 2, Pattern::Sequential, 2.0, 131_072.0)];
+    let inputs = Inputs { segments: much, ..inputs };
+    let moves = plan(&inputs, Effort::default()).unwrap().moves;
+    let ways: Vec<_> = moves.iter().map(|m| (m.segment, m.from.0, m.to.0)).collect();
+    assert_eq!(ways, [(0, 0, 2), (1, 2, 0)], "room is made first");
+}
