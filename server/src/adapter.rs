@@ -1,0 +1,195 @@
+//! The engine as Flight sees it: a thin adapter between the two crates, which do not know each other.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::{Schema, SchemaRef};
+use async_trait::async_trait;
+use futures::{StreamExt, TryStreamExt};
+use terrace_flight as flight;
+use terrace_flight::{EngineError, EngineResult, SessionId, StatementId};
+use terrace_planner_ext as planner;
+use terrace_planner_ext::engine::{CATALOG, Engine, EntryKind, IngestMode, IngestRequest, Prepared};
+
+/// The engine behind Flight.
+pub struct FlightEngine(Arc<Engine>);
+
+impl FlightEngine {
+    /// Adapts `engine`.
+    pub fn new(engine: Arc<Engine>) -> Arc<Self> {
+        Arc::new(Self(engine))
+    }
+
+    fn session(&self, id: &SessionId) -> EngineResult<Arc<planner::Session>> {
+        self.0.session(&id.0).map_err(error)
+    }
+}
+
+/// The error as Flight knows it; kinds have the same names on both sides.
+fn error(error: planner::Error) -> EngineError {
+    macro_rules! same {
+        ($($kind:ident),+) => { match error.kind() { $(planner::ErrorKind::$kind => flight::ErrorKind::$kind,)+ } };
+    }
+    let kind = same!(
+        InvalidArgument,
+        NotFound,
+        AlreadyExists,
+        Unimplemented,
+        ResourceExhausted,
+        Unauthenticated,
+        PermissionDenied,
+        Cancelled,
+        Unavailable,
+        FailedPrecondition,
+        DeadlineExceeded,
+        DataLoss,
+        Internal
+    );
+    EngineError::new(kind, error.message())
+}
+
+#[async_trait]
+impl flight::Engine for FlightEngine {
+    fn product(&self) -> (String, String) {
+        ("Terrace".to_owned(), env!("CARGO_PKG_VERSION").to_owned())
+    }
+
+    async fn open_session(&self, principal: flight::Principal) -> EngineResult<SessionId> {
+        Ok(SessionId(self.0.open_session(&principal.user).id().to_owned()))
+    }
+
+    async fn close_session(&self, session: &SessionId) -> EngineResult<()> {
+        self.0.close_session(&session.0);
+        Ok(())
+    }
+
+    async fn prepare(&self, session: &SessionId, sql: &str) -> EngineResult<Arc<dyn flight::Statement>> {
+        let prepared = self.session(session)?.prepare(sql).await.map_err(error)?;
+        let info = flight::StatementInfo {
+            dataset_schema: if prepared.is_update() { Schema::empty().into() } else { prepared.dataset_schema() },
+            parameter_schema: prepared.parameter_schema(),
+            is_update: prepared.is_update(),
+        };
+        Ok(Arc::new(FlightStatement { prepared, info }))
+    }
+
+    async fn ingest(
+        &self,
+        session: &SessionId,
+        target: flight::IngestTarget,
+        schema: SchemaRef,
+        batches: flight::BatchStream,
+    ) -> EngineResult<u64> {
+        let session = self.session(session)?;
+        let request = ingest_request(target)?;
+        let rows = batches.map_err(|e| planner::Error::new(planner_kind(e.kind), e.message)).boxed();
+        self.0.ingest(&session, request, schema, rows).await.map_err(error)
+    }
+
+    async fn cancel(&self, _session: &SessionId, statement: &StatementId) -> EngineResult<bool> {
+        Ok(self.0.cancel(&statement.0))
+    }
+
+    async fn catalogs(&self, _session: &SessionId) -> EngineResult<Vec<String>> {
+        Ok(vec![CATALOG.to_owned()])
+    }
+
+    async fn schemas(&self, _session: &SessionId) -> EngineResult<Vec<(String, String)>> {
+        Ok(self.0.schemas().map_err(error)?.into_iter().map(|schema| (CATALOG.to_owned(), schema)).collect())
+    }
+
+    async fn tables(&self, _session: &SessionId) -> EngineResult<Vec<flight::TableEntry>> {
+        let entries = self.0.entries().await.map_err(error)?;
+        let table = |entry: planner::engine::Entry| flight::TableEntry {
+            catalog: CATALOG.to_owned(),
+            schema: entry.schema,
+            name: entry.name,
+            kind: match entry.kind {
+                EntryKind::Table => flight::TableKind::BaseTable,
+                EntryKind::View => flight::TableKind::View,
+                EntryKind::System => flight::TableKind::SystemTable,
+                EntryKind::External => flight::TableKind::External,
+            },
+            columns: entry.columns,
+            primary_key: entry.primary_key,
+        };
+        Ok(entries.into_iter().map(table).collect())
+    }
+
+    async fn session_options(&self, session: &SessionId) -> EngineResult<HashMap<String, String>> {
+        Ok(self.session(session)?.options().into_iter().collect())
+    }
+
+    async fn set_session_option(&self, session: &SessionId, name: &str, value: Option<&str>) -> EngineResult<()> {
+        self.session(session)?.set_option(name, value).map_err(error)
+    }
+}
+
+/// Flight's two questions (exists, does not exist) as one mode.
+fn ingest_request(target: flight::IngestTarget) -> EngineResult<IngestRequest> {
+    use flight::{IfExists, IfNotExists};
+    if target.temporary {
+        let kind = flight::ErrorKind::Unimplemented;
+        return Err(EngineError::new(kind, "temporary tables are not supported; ingest into a table and drop it"));
+    }
+    if let Some(catalog) = target.catalog.as_deref().filter(|name| !name.is_empty() && *name != CATALOG) {
+        let message = format!("catalog '{catalog}' does not exist; the only one is '{CATALOG}'");
+        return Err(EngineError::new(flight::ErrorKind::NotFound, message));
+    }
+    let mode = match (target.if_exists, target.if_not_exists) {
+        (IfExists::Fail, IfNotExists::Create) => IngestMode::Create,
+        (IfExists::Append, IfNotExists::Fail) => IngestMode::Append,
+        (IfExists::Append, IfNotExists::Create) => IngestMode::CreateAppend,
+        (IfExists::Replace, IfNotExists::Create) => IngestMode::Replace,
+        (IfExists::Replace | IfExists::Fail, IfNotExists::Fail) => {
+            let message = "this combination of modes is not supported: use create, append, replace or create_append";
+            return Err(EngineError::new(flight::ErrorKind::Unimplemented, message));
+        }
+    };
+    let schema = target.schema.filter(|name| !name.is_empty());
+    Ok(IngestRequest { schema, table: target.table, mode, options: target.options })
+}
+
+fn planner_kind(kind: flight::ErrorKind) -> planner::ErrorKind {
+    macro_rules! same {
+        ($($name:ident),+) => { match kind { $(flight::ErrorKind::$name => planner::ErrorKind::$name,)+ } };
+    }
+    same!(
+        InvalidArgument,
+        NotFound,
+        AlreadyExists,
+        Unimplemented,
+        ResourceExhausted,
+        Unauthenticated,
+        PermissionDenied,
+        Cancelled,
+        Unavailable,
+        FailedPrecondition,
+        DeadlineExceeded,
+        DataLoss,
+        Internal
+    )
+}
+
+struct FlightStatement {
+    prepared: Arc<Prepared>,
+    info: flight::StatementInfo,
+}
+
+#[async_trait]
+impl flight::Statement for FlightStatement {
+    fn info(&self) -> &flight::StatementInfo {
+        &self.info
+    }
+
+    async fn query(&self, parameters: Option<RecordBatch>) -> EngineResult<flight::QueryResult> {
+        let running = self.prepared.query(parameters).await.map_err(error)?;
+        let batches = running.stream.map_err(|e| error(planner::Error::from(e))).boxed();
+        Ok(flight::QueryResult { id: StatementId(running.id), schema: running.schema, batches })
+    }
+
+    async fn update(&self, parameters: Option<RecordBatch>) -> EngineResult<u64> {
+        self.prepared.update(parameters).await.map_err(error)
+    }
+}

@@ -1,0 +1,249 @@
+//! The command line: what each command is for, with examples.
+
+use std::path::PathBuf;
+
+use clap::{Args, CommandFactory, Parser, Subcommand};
+
+use crate::config::{Config, Given};
+use crate::error::Result;
+use crate::{demo, health, load, serve, sql};
+
+/// Analytical SQL over data larger than DRAM: every column of every batch lies on the tier where it pays most.
+#[derive(Debug, Parser)]
+#[command(
+    name = "terrace",
+    version,
+    max_term_width = 110,
+    after_help = "\
+Examples:
+  terrace demo                                     watch TPC-H while 90 % of the data leaves DRAM
+  terrace serve                                    a server on this machine, data in ./terrace-data
+  terrace load sales.parquet --cluster-by day      a file, or a folder of them, into a table
+  terrace sql \"SELECT count(*) FROM sales\"
+  terrace sql \"SELECT * FROM system.tiers\"         where the bytes lie
+"
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run a server
+    #[command(after_help = "\
+Without options: data in ./terrace-data, Flight SQL on 127.0.0.1:31337, HTTP (metrics, admin API, cockpit) on
+127.0.0.1:8080, budgets from the machine's or the container's memory. `terrace config print` shows every option.
+
+Examples:
+  terrace serve
+  terrace serve --data-dir /nvme/terrace --dram-budget 8GiB
+  terrace serve --nvm-path /mnt/pmem/terrace.pool --nvm-capacity 64GiB
+  terrace serve --nvm-emulated --nvm-capacity 2GiB --set tiering.interval=10s
+  TERRACE_USER=ann TERRACE_PASSWORD=... terrace serve --flight-addr 0.0.0.0:31337
+")]
+    Serve {
+        #[command(flatten)]
+        options: ServerOptions,
+        /// Write {"flight":"HOST:PORT","http":"HOST:PORT","pid":N} there once the server serves
+        #[arg(long, value_name = "FILE")]
+        ready_file: Option<PathBuf>,
+    },
+    /// Load Parquet, CSV or Arrow files, folders of them, or TPC-H
+    #[command(after_help = "\
+A file becomes a table of its name; a folder becomes one table of all files in it. Rows are sorted by --cluster-by,
+so that queries on these columns skip chunks. All of a table arrives, or nothing.
+
+Examples:
+  terrace load sales.parquet --cluster-by day,shop
+  terrace load /data/events/ --table events --append
+  terrace load tpch:1                                    all 8 tables, clustered by ship and order date
+  terrace load people.csv --url grpc://db.example:31337  into that server
+  terrace load tpch:10 --data-dir ./terrace-data         into a folder, no server running
+")]
+    Load(load::Options),
+    /// Run SQL on a server: one statement, a file, or a prompt
+    #[command(after_help = "\
+Without a statement or a file: a prompt with history; lines from a pipe are run one statement after another.
+
+Examples:
+  terrace sql \"SELECT l_returnflag, count(*) FROM lineitem GROUP BY 1\"
+  terrace sql -f report.sql --format csv > report.csv
+  terrace sql \"EXPLAIN ANALYZE SELECT sum(l_tax) FROM lineitem\"      chunks pruned, bytes read by tier
+  terrace sql \"SELECT reason FROM system.moves LIMIT 5\"              why segments moved
+")]
+    Sql(sql::Options),
+    /// Watch TPC-H while most of the data leaves DRAM
+    #[command(after_help = "\
+Generates TPC-H, loads it, runs the 22 queries with everything in DRAM, lowers the DRAM budget, lets the tiering loop
+move what pays least, runs the queries again, compares the answers, and shows what moved and why.
+
+Examples:
+  terrace demo
+  terrace demo --scale 10 --budget 20%
+  terrace demo --scale 0.1 --json demo.json
+  terrace demo --keep-serving                      and then look at the cockpit
+")]
+    Demo(demo::Options),
+    /// Ask a server whether it is ready, for container health checks
+    #[command(after_help = "\
+Exits with 0 when the catalog is open and the tiers are mounted, with 1 otherwise.
+
+Examples:
+  terrace health
+  terrace health --http-addr 10.0.0.7:8080
+")]
+    Health(health::Options),
+    /// Print or check the configuration
+    #[command(after_help = "\
+Command line > environment (TERRACE_...) > file > default. The key tiers.dram.budget is TERRACE_TIERS_DRAM_BUDGET.
+
+Examples:
+  terrace config print > terrace.toml
+  terrace config print --config terrace.toml --dram-budget 4GiB
+  terrace config check terrace.toml
+")]
+    Config {
+        #[command(subcommand)]
+        command: ConfigCommand,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+enum ConfigCommand {
+    /// Print the effective configuration as TOML with comments
+    Print {
+        #[command(flatten)]
+        options: ServerOptions,
+    },
+    /// Check a file: unknown keys, bad values, budgets that do not fit
+    Check {
+        /// The file
+        file: PathBuf,
+    },
+}
+
+/// Options of a server; they win over the environment and the file.
+#[derive(Debug, Clone, Default, Args)]
+pub struct ServerOptions {
+    /// TOML file with the configuration
+    #[arg(long, env = "TERRACE_CONFIG", value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Folder of the catalog and the table files [default: terrace-data]
+    #[arg(long, value_name = "DIR")]
+    pub data_dir: Option<PathBuf>,
+    /// Where Flight SQL listens; port 0 takes a free one [default: 127.0.0.1:31337]
+    #[arg(long, value_name = "HOST:PORT")]
+    pub flight_addr: Option<String>,
+    /// Where HTTP listens; port 0 takes a free one [default: 127.0.0.1:8080]
+    #[arg(long, value_name = "HOST:PORT")]
+    pub http_addr: Option<String>,
+    /// Memory the process may use [default: what the machine or its control group has]
+    #[arg(long, value_name = "SIZE")]
+    pub memory_limit: Option<String>,
+    /// Byte limit of the DRAM tier, or a share of the memory limit
+    #[arg(long, value_name = "SIZE")]
+    pub dram_budget: Option<String>,
+    /// Pool file on a DAX mount or a devdax device: adds an NVM tier
+    #[arg(long, value_name = "PATH", conflicts_with = "nvm_emulated")]
+    pub nvm_path: Option<PathBuf>,
+    /// Adds an NVM tier that ordinary memory stands in for
+    #[arg(long)]
+    pub nvm_emulated: bool,
+    /// Size of the NVM pool
+    #[arg(long, value_name = "SIZE")]
+    pub nvm_capacity: Option<String>,
+    /// Byte limit of what is placed on NVM [default: its capacity]
+    #[arg(long, value_name = "SIZE")]
+    pub nvm_budget: Option<String>,
+    /// Byte limit of the table files
+    #[arg(long, value_name = "SIZE")]
+    pub ssd_limit: Option<String>,
+    /// Any other key of the configuration, for example tiering.interval=10s
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+}
+
+impl ServerOptions {
+    /// The effective configuration.
+    pub fn load(&self) -> Result<Config> {
+        let path = |p: &Option<PathBuf>| p.as_ref().map(|p| p.display().to_string());
+        let flags = [
+            ("--data-dir", "data_dir", path(&self.data_dir)),
+            ("--flight-addr", "flight.addr", self.flight_addr.clone()),
+            ("--http-addr", "http.addr", self.http_addr.clone()),
+            ("--memory-limit", "memory.limit", self.memory_limit.clone()),
+            ("--dram-budget", "tiers.dram.budget", self.dram_budget.clone()),
+            ("--nvm-path", "tiers.nvm.path", path(&self.nvm_path)),
+            ("--nvm-emulated", "tiers.nvm.emulated", self.nvm_emulated.then(|| "true".to_owned())),
+            ("--nvm-capacity", "tiers.nvm.capacity", self.nvm_capacity.clone()),
+            ("--nvm-budget", "tiers.nvm.budget", self.nvm_budget.clone()),
+            ("--ssd-limit", "tiers.ssd.limit", self.ssd_limit.clone()),
+        ];
+        let mut given = self.set.iter().map(|text| Given::assignment(text)).collect::<Result<Vec<_>>>()?;
+        given.extend(flags.into_iter().filter_map(|(flag, key, value)| Some(Given::flag(flag, key, value?))));
+        Config::load(self.config.as_deref(), std::env::vars(), given)
+    }
+}
+
+/// Parses the command line of this process and does what it says.
+pub fn run() -> Result<()> {
+    match Cli::parse().command {
+        Command::Serve { options, ready_file } => serve::run(options.load()?, ready_file.as_deref()),
+        Command::Load(options) => load::run(&options),
+        Command::Sql(options) => sql::run(&options),
+        Command::Demo(options) => demo::run(&options),
+        Command::Health(options) => health::run(&options),
+        Command::Config { command: ConfigCommand::Print { options } } => print(&options.load()?),
+        Command::Config { command: ConfigCommand::Check { file } } => {
+            let config = Config::load(Some(&file), [], Vec::new())?;
+            crate::memory::MemoryPlan::new(&config, crate::memory::Limit::detect())?;
+            println!("{}: fine", file.display());
+            Ok(())
+        }
+    }
+}
+
+fn print(config: &Config) -> Result<()> {
+    println!("# Terrace {}: the effective configuration.", env!("CARGO_PKG_VERSION"));
+    println!("# Command line > environment > this file > default. What is commented out is chosen by the server.\n");
+    print!("{}", config.to_toml());
+    let plan = crate::memory::MemoryPlan::new(config, crate::memory::Limit::detect())?;
+    println!("# Memory here ({}):", plan.limit.source);
+    for (name, bytes) in plan.parts().iter().chain([&("limit", plan.limit.bytes)]) {
+        println!("#   {name:<14}{}", crate::units::human_bytes(*bytes));
+    }
+    Ok(())
+}
+
+/// The whole command line, for tests and for documents made from it.
+pub fn command() -> clap::Command {
+    Cli::command()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+
+    #[test]
+    fn every_command_teaches_with_examples() {
+        command().debug_assert();
+        for sub in command().get_subcommands() {
+            let help = sub.get_after_help().expect("examples").to_string();
+            assert!(help.contains("Examples:") && help.contains(&format!("terrace {}", sub.get_name())), "{help}");
+        }
+    }
+
+    #[test]
+    fn flags_reach_the_configuration() {
+        let options = ServerOptions {
+            dram_budget: Some("1GiB".to_owned()),
+            set: vec!["tiering.interval=5s".to_owned()],
+            ..Default::default()
+        };
+        let config = options.load().unwrap();
+        assert_eq!(config.tiers.dram.budget, Some(crate::units::Size::Bytes(1 << 30)));
+        assert_eq!(config.tiering.interval.to_string(), "5s");
+    }
+}

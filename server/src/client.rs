@@ -1,0 +1,205 @@
+//! A Flight SQL client: what `sql`, `load` and `demo` talk to a server with.
+//!
+//! It speaks nothing but Flight SQL, so it also proves that others can.
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::{Schema, SchemaRef};
+use arrow_flight::FlightInfo;
+use arrow_flight::decode::FlightRecordBatchStream;
+use arrow_flight::error::FlightError;
+use arrow_flight::flight_service_client::FlightServiceClient;
+use arrow_flight::sql::client::FlightSqlServiceClient;
+use arrow_flight::sql::{
+    CommandGetTables, CommandStatementIngest, TableDefinitionOptions, TableExistsOption, TableNotExistOption,
+};
+use futures::{Stream, TryStreamExt};
+use tonic::transport::{Channel, Endpoint};
+
+use crate::error::{Error, Result};
+
+/// Where a server is and who asks.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Connection {
+    /// Address of the server
+    #[arg(long, env = "TERRACE_URL", default_value = "grpc://127.0.0.1:31337", value_name = "URL")]
+    pub url: String,
+    /// User, where the server wants one
+    #[arg(long, env = "TERRACE_USER", value_name = "NAME")]
+    pub user: Option<String>,
+    /// Password of the user; better given by the environment
+    #[arg(long, env = "TERRACE_PASSWORD", hide_env_values = true, value_name = "PASSWORD")]
+    pub password: Option<String>,
+}
+
+/// What a bulk ingest does with a table of that name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// It must not exist.
+    Create,
+    /// Rows are added; created when missing.
+    Append,
+    /// Its rows are replaced.
+    Replace,
+}
+
+/// What a statement gave.
+pub enum Outcome {
+    /// Rows.
+    Rows(SchemaRef, FlightRecordBatchStream),
+    /// A number of rows affected; negative when the server does not know.
+    Updated(i64),
+}
+
+/// A connection.
+pub struct Client {
+    inner: FlightSqlServiceClient<Channel>,
+}
+
+impl Client {
+    /// Connects and, with a user, logs in.
+    ///
+    /// # Errors
+    /// [`Error::Unreachable`] when nobody answers; [`Error::Server`] when the login is refused.
+    pub async fn connect(connection: &Connection) -> Result<Self> {
+        let unreachable = |message: String| Error::Unreachable { url: connection.url.clone(), message };
+        let endpoint = Endpoint::from_shared(http_url(&connection.url))
+            .map_err(|_| Error::Usage(format!("'{}' is no address; write grpc://HOST:PORT", connection.url)))?
+            .connect_timeout(std::time::Duration::from_secs(5))
+            .tcp_nodelay(true);
+        let channel = endpoint.connect().await.map_err(|e| unreachable(root_cause(&e)))?;
+        let service = FlightServiceClient::new(channel)
+            .max_decoding_message_size(usize::MAX)
+            .max_encoding_message_size(usize::MAX);
+        let mut inner = FlightSqlServiceClient::new_from_inner(service);
+        if let Some(user) = &connection.user {
+            let password = connection.password.as_deref().unwrap_or_default();
+            inner.handshake(user, password).await.map_err(|e| login_error(&e))?;
+        }
+        Ok(Self { inner })
+    }
+
+    /// Runs one statement of any kind.
+    pub async fn run(&mut self, sql: &str) -> Result<Outcome> {
+        let mut prepared = self.inner.prepare(sql.to_owned(), None).await.map_err(server_error)?;
+        let schema = prepared.dataset_schema().map_err(server_error)?.clone();
+        let outcome = if schema.fields().is_empty() {
+            Outcome::Updated(prepared.execute_update().await.map_err(server_error)?)
+        } else {
+            let info = prepared.execute().await.map_err(server_error)?;
+            Outcome::Rows(schema.into(), self.fetch(info).await?)
+        };
+        prepared.close().await.map_err(server_error)?;
+        Ok(outcome)
+    }
+
+    /// The columns that a query would give.
+    pub async fn describe(&mut self, sql: &str) -> Result<Schema> {
+        let prepared = self.inner.prepare(sql.to_owned(), None).await.map_err(server_error)?;
+        let schema = prepared.dataset_schema().map_err(server_error)?.clone();
+        prepared.close().await.map_err(server_error)?;
+        Ok(schema)
+    }
+
+    /// Runs a query and collects its rows.
+    pub async fn query(&mut self, sql: &str) -> Result<Vec<RecordBatch>> {
+        let info = self.inner.execute(sql.to_owned(), None).await?;
+        Ok(self.fetch(info).await?.try_collect().await?)
+    }
+
+    /// Runs a statement that gives no rows.
+    pub async fn update(&mut self, sql: &str) -> Result<i64> {
+        Ok(self.inner.execute_update(sql.to_owned(), None).await?)
+    }
+
+    /// All tables: catalog, schema, name, type.
+    pub async fn tables(&mut self) -> Result<Vec<RecordBatch>> {
+        let info = self.inner.get_tables(CommandGetTables::default()).await?;
+        Ok(self.fetch(info).await?.try_collect().await?)
+    }
+
+    /// Bulk ingest; all or nothing. Returns the rows.
+    pub async fn ingest<S>(&mut self, table: &str, mode: Mode, cluster_by: &[String], rows: S) -> Result<u64>
+    where
+        S: Stream<Item = Result<RecordBatch, FlightError>> + Send + 'static,
+    {
+        let (if_not_exist, if_exists) = match mode {
+            Mode::Create => (TableNotExistOption::Create, TableExistsOption::Fail),
+            Mode::Append => (TableNotExistOption::Create, TableExistsOption::Append),
+            Mode::Replace => (TableNotExistOption::Create, TableExistsOption::Replace),
+        };
+        let (schema, table) = split_name(table);
+        let mut options = std::collections::HashMap::new();
+        if !cluster_by.is_empty() {
+            options.insert("cluster_by".to_owned(), cluster_by.join(","));
+        }
+        let command = CommandStatementIngest {
+            table_definition_options: Some(TableDefinitionOptions {
+                if_not_exist: if_not_exist.into(),
+                if_exists: if_exists.into(),
+            }),
+            table,
+            schema,
+            options,
+            ..Default::default()
+        };
+        let rows = self.inner.execute_ingest(command, rows).await.map_err(ingest_error)?;
+        Ok(rows.max(0) as u64)
+    }
+
+    /// All endpoints of a result, one after another.
+    async fn fetch(&mut self, info: FlightInfo) -> Result<FlightRecordBatchStream> {
+        let mut tickets = info.endpoint.into_iter().filter_map(|endpoint| endpoint.ticket);
+        let (Some(ticket), None) = (tickets.next(), tickets.next()) else {
+            let message = "the server spread the result over several endpoints".to_owned();
+            return Err(Error::Server { code: "Unimplemented".to_owned(), message });
+        };
+        Ok(self.inner.do_get(ticket).await?)
+    }
+}
+
+/// `schema.table` or `table`.
+pub fn split_name(name: &str) -> (Option<String>, String) {
+    match name.split_once('.') {
+        Some((schema, table)) => (Some(schema.to_owned()), table.to_owned()),
+        None => (None, name.to_owned()),
+    }
+}
+
+fn http_url(url: &str) -> String {
+    let rest = ["grpc+tcp://", "grpc://", "http://"].iter().find_map(|scheme| url.strip_prefix(scheme));
+    match rest {
+        Some(rest) => format!("http://{rest}"),
+        None if url.contains("://") => url.to_owned(),
+        None => format!("http://{url}"),
+    }
+}
+
+fn root_cause(error: &dyn std::error::Error) -> String {
+    let mut cause = error;
+    while let Some(next) = cause.source() {
+        cause = next;
+    }
+    cause.to_string()
+}
+
+fn server_error(error: impl Into<FlightError>) -> Error {
+    Error::from(error.into())
+}
+
+/// The client library wraps what the handshake says into text; the server's sentence is inside.
+fn login_error(error: &FlightError) -> Error {
+    let text = error.to_string();
+    let message = text.split("message: \"").nth(1).and_then(|rest| rest.split("\", ").next()).unwrap_or(&text);
+    Error::Server { code: "Unauthenticated".to_owned(), message: message.to_owned() }
+}
+
+/// An error of our own rows comes back boxed.
+fn ingest_error(error: FlightError) -> Error {
+    match error {
+        FlightError::ExternalError(inner) => match inner.downcast::<FlightError>() {
+            Ok(flight) => ingest_error(*flight),
+            Err(other) => Error::Usage(other.to_string()),
+        },
+        other => other.into(),
+    }
+}

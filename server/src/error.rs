@@ -1,0 +1,94 @@
+//! The errors of the command line and the server: each says what to do next.
+
+use std::path::PathBuf;
+
+/// Result of every fallible operation of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why a command failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The configuration is wrong; every fault is listed.
+    #[error("configuration: {0}")]
+    Config(String),
+    /// The configured parts need more memory than there is.
+    #[error("{0}")]
+    Memory(String),
+    /// An address cannot be listened on.
+    #[error("cannot listen on {addr} ({key}): {message}")]
+    Listen {
+        /// The address.
+        addr: String,
+        /// The configuration key.
+        key: &'static str,
+        /// The cause and a way out.
+        message: String,
+    },
+    /// No server answers.
+    #[error(
+        "no Terrace server answers at {url}: {message}. Start one with `terrace serve`, or name another with --url"
+    )]
+    Unreachable {
+        /// Where it was sought.
+        url: String,
+        /// The cause.
+        message: String,
+    },
+    /// The server refused a request.
+    #[error("{message}")]
+    Server {
+        /// gRPC code, as text.
+        code: String,
+        /// The server's words.
+        message: String,
+    },
+    /// A file cannot be read or written.
+    #[error("{}: {message}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        message: String,
+    },
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] terrace_tier_store::Error),
+    /// The engine failed.
+    #[error(transparent)]
+    Engine(#[from] terrace_planner_ext::Error),
+    /// Arrow refused an operation.
+    #[error("arrow: {0}")]
+    Arrow(#[from] arrow::error::ArrowError),
+    /// A run-time, a channel or the terminal failed.
+    #[error("{0}")]
+    System(String),
+    /// The command makes no sense, with what to do instead.
+    #[error("{0}")]
+    Usage(String),
+    /// The two runs of the demo differ.
+    #[error("the answers of {0} differ")]
+    AnswersDiffer(String),
+}
+
+impl Error {
+    /// A file error with its path.
+    pub fn file(path: impl Into<PathBuf>, message: impl ToString) -> Self {
+        Self::File { path: path.into(), message: message.to_string() }
+    }
+}
+
+impl From<arrow_flight::error::FlightError> for Error {
+    fn from(error: arrow_flight::error::FlightError) -> Self {
+        match error {
+            arrow_flight::error::FlightError::Tonic(status) => (*status).into(),
+            other => Self::Server { code: "Unknown".to_owned(), message: other.to_string() },
+        }
+    }
+}
+
+impl From<tonic::Status> for Error {
+    fn from(status: tonic::Status) -> Self {
+        Self::Server { code: format!("{:?}", status.code()), message: status.message().to_owned() }
+    }
+}

@@ -1,0 +1,124 @@
+//! A store with its engine: what a server, a load into a folder and the demo have in common.
+//!
+//! The engine's work runs on a runtime of its own, so that network and admin requests never wait behind a query
+//! (architecture, decision 11). Opening and closing block: call them from plain threads.
+
+use std::sync::Arc;
+
+use terrace_planner_ext::engine::{Engine, EngineOptions};
+use terrace_tier_store::store::NvmOptions;
+use terrace_tier_store::tier::nvm::{Limiter, NvmBacking};
+use terrace_tier_store::{Store, StoreOptions};
+use tokio::runtime::Runtime;
+
+use crate::config::Config;
+use crate::error::{Error, Result};
+use crate::memory::{Limit, MemoryPlan};
+
+/// What `tiers.nvm.slow` makes of DRAM: a third of its bandwidth, five times its latency. One core of a current server
+/// reads about 10 GB/s, and waits about 90 ns for a random cache line.
+const SLOW: Limiter = Limiter { bandwidth_ratio: 0.35, base_bytes_per_us: 10_000.0, random_latency_ns: 360 };
+
+/// An open store and the engine above it.
+pub struct Instance {
+    /// Sessions and statements.
+    pub engine: Arc<Engine>,
+    /// How memory is divided.
+    pub plan: MemoryPlan,
+    cpu: Option<Runtime>,
+}
+
+impl Instance {
+    /// Opens the data directory of `config`.
+    ///
+    /// # Errors
+    /// When memory does not suffice, the directory is in use or cannot be written, or the NVM path is no such device.
+    pub fn open(config: &Config) -> Result<Self> {
+        let plan = MemoryPlan::new(config, Limit::detect())?;
+        let store = Store::open(store_options(config, &plan))?;
+        if let Some(budget) = config.tiers.nvm.budget {
+            let capacity = config.tiers.nvm.capacity.map_or(0, |size| size.resolve(plan.limit.bytes));
+            store.tiering().set_budget("nvm", budget.resolve(plan.limit.bytes).min(capacity))?;
+        }
+        let threads = match config.query.threads {
+            0 => std::thread::available_parallelism().map_or(2, usize::from),
+            threads => threads,
+        };
+        let cpu = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(threads)
+            .thread_name("terrace-cpu")
+            .enable_all()
+            .build()
+            .map_err(|e| Error::System(format!("cannot start the query threads: {e}")))?;
+        let engine = Engine::new(store, engine_options(config, &plan, threads, cpu.handle().clone()))?;
+        Ok(Self { engine, plan, cpu: Some(cpu) })
+    }
+
+    /// The store.
+    pub fn store(&self) -> &Arc<Store> {
+        self.engine.store()
+    }
+
+    /// The runtime of queries.
+    pub fn cpu(&self) -> Option<&tokio::runtime::Handle> {
+        self.cpu.as_ref().map(Runtime::handle)
+    }
+
+    /// Stops background work and flushes; call it when no statement runs any more.
+    ///
+    /// # Errors
+    /// When the catalog cannot be written; what was acknowledged is safe all the same.
+    pub fn flush(&self) -> Result<()> {
+        Ok(self.store().close()?)
+    }
+}
+
+impl Drop for Instance {
+    fn drop(&mut self) {
+        // Dropping a runtime waits, which panics inside another runtime.
+        if let Some(cpu) = self.cpu.take() {
+            cpu.shutdown_background();
+        }
+    }
+}
+
+fn engine_options(config: &Config, plan: &MemoryPlan, threads: usize, cpu: tokio::runtime::Handle) -> EngineOptions {
+    let query = &config.query;
+    EngineOptions {
+        query_memory_bytes: plan.query_bytes,
+        target_partitions: threads,
+        max_running: query.max_running,
+        max_queued: query.max_queued,
+        queue_timeout: query.queue_timeout.0,
+        statement_timeout: query.timeout.map(|span| span.0),
+        history: query.history,
+        ..EngineOptions::new(config.data_dir.join("spill"), cpu)
+    }
+}
+
+fn store_options(config: &Config, plan: &MemoryPlan) -> StoreOptions {
+    let nvm = &config.tiers.nvm;
+    let backing = match (&nvm.path, nvm.emulated) {
+        (Some(path), _) => Some(NvmBacking::Path(path.clone())),
+        (None, true) => Some(NvmBacking::Emulated),
+        (None, false) => None,
+    };
+    let capacity_bytes = nvm.capacity.map_or(0, |size| size.resolve(plan.limit.bytes));
+    let limiter = nvm.slow.then_some(SLOW);
+    let mut options = StoreOptions {
+        dram_budget_bytes: plan.dram_bytes,
+        nvm: backing.map(|backing| NvmOptions { backing, capacity_bytes, limiter }),
+        ssd_budget_bytes: config.tiers.ssd.limit.map(|size| size.resolve(plan.limit.bytes)),
+        io_budget_bytes: plan.io_bytes,
+        delta_budget_bytes: plan.delta_bytes,
+        catalog_cache_bytes: (plan.reserve_bytes / 4).min(64 << 20) as usize,
+        epoch_interval: config.tiering.enabled.then_some(config.tiering.interval.0),
+        ..StoreOptions::new(&config.data_dir)
+    };
+    let tiering = &mut options.tiering;
+    tiering.half_life_epochs = config.tiering.half_life;
+    tiering.background_bytes_per_s = Some(config.tiering.rate_limit.resolve(1 << 30)).filter(|rate| *rate > 0);
+    tiering.max_budget_bytes =
+        [("dram".to_owned(), plan.largest_dram_bytes()), ("nvm".to_owned(), capacity_bytes)].into();
+    options
+}

@@ -1,0 +1,47 @@
+//! The Terrace server: command line, configuration, start and stop, HTTP.
+//!
+//! ```text
+//!   cli -> config -> memory -> instance (store + engine + CPU runtime) -> serve (Flight, HTTP on the network runtime)
+//!       \-> load, sql, demo -> client (Flight SQL)
+//! ```
+//!
+//! The binary is a thin shell around [`main`]. Tests use [`serve::Server`] in their own process.
+
+pub mod adapter;
+pub mod cli;
+pub mod client;
+pub mod config;
+
+pub mod demo;
+pub mod error;
+pub mod health;
+pub mod http;
+pub mod instance;
+pub mod load;
+pub mod memory;
+pub mod metrics;
+pub mod serve;
+pub mod sql;
+pub mod tpch;
+pub mod units;
+
+use std::process::ExitCode;
+
+pub use error::{Error, Result};
+
+/// Runs the command line of this process. Errors go to stderr and exit with 1.
+pub fn main() -> ExitCode {
+    match cli::run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// A number of microseconds since the Unix epoch.
+pub(crate) fn unix_us() -> u64 {
+    use terrace_tier_store::clock::{Clock, SystemClock};
+    SystemClock::default().unix_us()
+}
