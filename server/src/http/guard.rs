@@ -1,0 +1,128 @@
+//! Who may ask what: HTTP Basic for the API, and no state change on behalf of a foreign page.
+//!
+//! - `/healthz`, `/readyz` and `/metrics` are open: supervisors and scrapers have no password, and the series name no
+//!   values of any row. Everything else wants the credentials when the server has some.
+//! - A server on loopback answers only to loopback names in `Host`, so a page that rebinds its DNS name reads nothing.
+//! - A state change needs an `Origin` equal to `Host` when a browser sends one, and `POST` and `PUT` need
+//!   `Content-Type: application/json`, which no HTML form can send.
+
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, Method, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::Response;
+
+use super::problem::{Problem, Result};
+use super::state::{AppState, ServerInfo};
+
+const OPEN: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
+
+/// Middleware in front of every route.
+pub async fn guard(State(state): State<Arc<AppState>>, request: Request, next: Next) -> Result<Response> {
+    check(&state.info, request.method(), request.uri().path(), request.headers())?;
+    Ok(next.run(request).await)
+}
+
+fn check(info: &ServerInfo, method: &Method, path: &str, headers: &HeaderMap) -> Result<()> {
+    let host = text(headers, header::HOST).unwrap_or_default();
+    if info.http_addr.ip().is_loopback() && !is_loopback_name(host) {
+        let detail = format!("this server answers to localhost only, not to '{host}'");
+        return Err(Problem::new(StatusCode::MISDIRECTED_REQUEST, detail));
+    }
+    if let Some(credentials) = info.credentials.as_ref().filter(|_| !OPEN.contains(&path)) {
+        let given = text(headers, header::AUTHORIZATION).unwrap_or_default();
+        if !credentials.accept(given) {
+            return Err(Problem::unauthorized());
+        }
+    }
+    if matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS) {
+        return Ok(());
+    }
+    if let Some(origin) = text(headers, header::ORIGIN) {
+        if origin.split_once("://").map(|(_, authority)| authority) != Some(host) {
+            return Err(Problem::new(StatusCode::FORBIDDEN, format!("'{origin}' may not change this server")));
+        }
+    }
+    let json = text(headers, header::CONTENT_TYPE)
+        .is_some_and(|t| t.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case("application/json"));
+    if matches!(*method, Method::POST | Method::PUT) && !json {
+        let detail = "send 'Content-Type: application/json'";
+        return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail));
+    }
+    Ok(())
+}
+
+fn text(headers: &HeaderMap, name: header::HeaderName) -> Option<&str> {
+    headers.get(name).and_then(|value| value.to_str().ok())
+}
+
+fn is_loopback_name(host: &str) -> bool {
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|b| b.is_ascii_digit()) => name,
+        _ => host,
+    };
+    let name = name.trim_start_matches('[').trim_end_matches(']');
+    name.eq_ignore_ascii_case("localhost") || name.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::super::state::Credentials;
+    use super::*;
+
+    fn info(addr: &str, credentials: Option<Credentials>) -> ServerInfo {
+        ServerInfo {
+            version: "0".into(),
+            data_dir: "/data".into(),
+            flight_addr: addr.parse().unwrap(),
+            http_addr: addr.parse().unwrap(),
+            started_unix_us: 0,
+            credentials,
+        }
+    }
+
+    fn status(info: &ServerInfo, method: Method, path: &str, headers: &[(&'static str, &str)]) -> u16 {
+        let headers = headers.iter().map(|(k, v)| (k.parse().unwrap(), v.parse().unwrap())).collect();
+        check(info, &method, path, &headers).map_or_else(|problem| problem.status.as_u16(), |()| 200)
+    }
+
+    #[test]
+    fn foreign_pages_change_nothing() {
+        let open = info("127.0.0.1:8080", None);
+        let json = ("content-type", "application/json; charset=utf-8");
+        let host = ("host", "localhost:8080");
+        assert_eq!(status(&open, Method::POST, "/api/v1/epochs", &[host, json]), 200);
+        assert_eq!(
+            status(&open, Method::POST, "/api/v1/epochs", &[host, json, ("origin", "http://localhost:8080")]),
+            200
+        );
+        assert_eq!(
+            status(&open, Method::POST, "/api/v1/epochs", &[host, json, ("origin", "http://evil.example")]),
+            403
+        );
+        assert_eq!(status(&open, Method::POST, "/api/v1/epochs", &[host, json, ("origin", "null")]), 403);
+        assert_eq!(status(&open, Method::POST, "/api/v1/epochs", &[host, ("content-type", "text/plain")]), 415);
+        assert_eq!(status(&open, Method::PUT, "/api/v1/tiers/dram", &[host]), 415);
+        assert_eq!(status(&open, Method::GET, "/", &[("host", "evil.example:8080")]), 421);
+        assert_eq!(status(&open, Method::GET, "/", &[]), 421);
+        for name in ["127.0.0.1", "127.0.0.1:8080", "[::1]:8080", "LOCALHOST"] {
+            assert_eq!(status(&open, Method::GET, "/", &[("host", name)]), 200, "{name}");
+        }
+        assert_eq!(status(&info("0.0.0.0:8080", None), Method::GET, "/", &[("host", "db.example")]), 200);
+    }
+
+    #[test]
+    fn the_api_wants_the_password_and_probes_do_not() {
+        let closed = info("127.0.0.1:8080", Some(Credentials { user: "ada".into(), password: "x".into() }));
+        let host = ("host", "localhost");
+        for path in ["/healthz", "/readyz", "/metrics"] {
+            assert_eq!(status(&closed, Method::GET, path, &[host]), 200, "{path}");
+        }
+        for path in ["/", "/metrics/segments", "/api/v1/tiers", "/api/v1/openapi.json"] {
+            assert_eq!(status(&closed, Method::GET, path, &[host]), 401, "{path}");
+            assert_eq!(status(&closed, Method::GET, path, &[host, ("authorization", "Basic YWRhOng=")]), 200, "{path}");
+        }
+    }
+}

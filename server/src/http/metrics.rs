@@ -1,0 +1,63 @@
+//! `/metrics` and `/metrics/segments` in the Prometheus text format.
+
+use std::sync::Arc;
+
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+
+use super::problem::{Problem, Result};
+use super::state::AppState;
+use crate::metrics::{self, Exposition};
+
+const TEXT_FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
+const DEFAULT_SERIES: usize = 1_000;
+const MAX_SERIES: usize = 100_000;
+
+/// How many series `/metrics/segments` may return.
+#[derive(Debug, Deserialize)]
+pub struct Limit {
+    limit: Option<usize>,
+}
+
+/// `GET /metrics`: a bounded number of series.
+pub async fn all(State(state): State<Arc<AppState>>) -> Result<Response> {
+    state
+        .blocking(|state| {
+            let mut out = Exposition::default();
+            metrics::process(&mut out, &state.info.version, state.info.started_unix_us);
+            metrics::statements(&mut out, &state.engine);
+            metrics::tiers(&mut out, state.store());
+            metrics::tiering(&mut out, state.store());
+            metrics::storage(&mut out, state.store());
+            metrics::heat(&mut out, state.store());
+            metrics::flight(&mut out, &state.flight);
+            respond(out)
+        })
+        .await
+}
+
+/// `GET /metrics/segments?limit=`: accesses of every segment, the most accessed first.
+pub async fn segments(
+    State(state): State<Arc<AppState>>,
+    limit: std::result::Result<Query<Limit>, QueryRejection>,
+) -> Result<Response> {
+    let limit = limit?.0.limit.unwrap_or(DEFAULT_SERIES);
+    if limit > MAX_SERIES {
+        return Err(Problem::bad_request(format!("limit is {limit}; at most {MAX_SERIES} series are given at once")));
+    }
+    state
+        .blocking(move |state| {
+            let mut out = Exposition::default();
+            metrics::segments(&mut out, state.store(), limit);
+            respond(out)
+        })
+        .await
+}
+
+fn respond(out: Exposition) -> Result<Response> {
+    let text = out.encode().map_err(|e| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, e))?;
+    Ok(([(header::CONTENT_TYPE, TEXT_FORMAT)], text).into_response())
+}

@@ -1,0 +1,45 @@
+//! The HTTP side of the server: health, metrics, the admin API and the cockpit.
+//!
+//! Everything is read from the same engine and store that SQL and Flight use. Reads are `GET`; whatever changes state is
+//! `POST`, `PUT` or `DELETE`, wants JSON, and passes [`guard`]. Calls that may block (store, catalog, walks over all
+//! segments) run on the blocking pool, so the network threads stay free.
+//!
+//! ```text
+//!   /                     cockpit, one page            /api/v1/...        admin API (JSON, problem+json)
+//!   /healthz  /readyz     for supervisors              /api/v1/openapi.json
+//!   /metrics  /metrics/segments                        Prometheus text format
+//! ```
+
+mod cockpit;
+mod epochs;
+mod guard;
+mod health;
+mod heatmap;
+mod metrics;
+mod moves;
+mod openapi;
+mod page;
+mod problem;
+mod queries;
+mod routes;
+mod state;
+mod tables;
+mod tiers;
+
+use std::future::Future;
+use std::sync::Arc;
+
+pub use problem::Problem;
+pub use routes::router;
+pub use state::{AppState, Credentials, ServerInfo};
+
+/// Serves HTTP on `listener` until `shutdown` resolves, then ends once running requests are answered.
+///
+/// # Errors
+/// When the listener fails for good.
+pub async fn serve<F>(state: Arc<AppState>, listener: tokio::net::TcpListener, shutdown: F) -> std::io::Result<()>
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    axum::serve(listener, router(state)).with_graceful_shutdown(shutdown).await
+}

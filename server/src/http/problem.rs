@@ -1,0 +1,91 @@
+//! Errors as `application/problem+json` (RFC 9457).
+//!
+//! The one place where errors of the store and of the engine become HTTP status codes. `detail` is a sentence for a
+//! person; defects of the server are logged and keep their words too, because the reader is its administrator.
+
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use terrace_tier_store::Error as StoreError;
+
+/// A refusal, with what to do instead.
+#[derive(Debug, Clone)]
+pub struct Problem {
+    /// Status code of the answer.
+    pub status: StatusCode,
+    /// One sentence for a person.
+    pub detail: String,
+    challenge: bool,
+}
+
+/// Result of every handler.
+pub type Result<T> = std::result::Result<T, Problem>;
+
+impl Problem {
+    /// A problem with a status and a sentence.
+    pub fn new(status: StatusCode, detail: impl Into<String>) -> Self {
+        Self { status, detail: detail.into(), challenge: false }
+    }
+
+    /// 400: the request makes no sense.
+    pub fn bad_request(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, detail)
+    }
+
+    /// 404: `kind` of that name is unknown.
+    pub fn not_found(kind: &str, name: &str) -> Self {
+        Self::new(StatusCode::NOT_FOUND, format!("{kind} '{name}' does not exist"))
+    }
+
+    /// 401 with a challenge that makes browsers and curl ask for a password.
+    pub fn unauthorized() -> Self {
+        let detail = "wrong or missing credentials; send TERRACE_USER and TERRACE_PASSWORD as HTTP Basic";
+        Self { challenge: true, ..Self::new(StatusCode::UNAUTHORIZED, detail) }
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let body = serde_json::json!({
+            "type": "about:blank",
+            "title": self.status.canonical_reason().unwrap_or("Error"),
+            "status": self.status.as_u16(),
+            "detail": self.detail,
+        });
+        let mut response =
+            (self.status, [(header::CONTENT_TYPE, "application/problem+json")], body.to_string()).into_response();
+        if self.challenge {
+            let challenge = header::HeaderValue::from_static("Basic realm=\"terrace\", charset=\"UTF-8\"");
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
+        }
+        response
+    }
+}
+
+impl From<StoreError> for Problem {
+    fn from(error: StoreError) -> Self {
+        let status = match &error {
+            StoreError::NotFound { .. } => StatusCode::NOT_FOUND,
+            StoreError::AlreadyExists { .. } => StatusCode::CONFLICT,
+            StoreError::Invalid(_) | StoreError::SchemaMismatch { .. } => StatusCode::BAD_REQUEST,
+            StoreError::BudgetExceeded { .. } => StatusCode::INSUFFICIENT_STORAGE,
+            StoreError::Unsupported(_) => StatusCode::NOT_IMPLEMENTED,
+            _ => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        if status == StatusCode::INTERNAL_SERVER_ERROR {
+            tracing::error!(%error, "an HTTP request failed");
+        }
+        Self::new(status, error.to_string())
+    }
+}
+
+impl From<axum::extract::rejection::JsonRejection> for Problem {
+    fn from(rejection: axum::extract::rejection::JsonRejection) -> Self {
+        Self::new(rejection.status(), rejection.body_text())
+    }
+}
+
+impl From<axum::extract::rejection::QueryRejection> for Problem {
+    fn from(rejection: axum::extract::rejection::QueryRejection) -> Self {
+        Self::new(rejection.status(), rejection.body_text())
+    }
+}

@@ -1,0 +1,108 @@
+//! What every handler shares: the engine, Flight's counters, and what the server knows of itself.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use base64::Engine as _;
+use terrace_flight::FlightMetrics;
+use terrace_planner_ext::engine::Engine;
+use terrace_tier_store::Store;
+
+use super::problem::{Problem, Result};
+
+/// One user name with its password.
+#[derive(Clone)]
+pub struct Credentials {
+    /// Name of the user.
+    pub user: String,
+    /// The password.
+    pub password: String,
+}
+
+impl std::fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Credentials").field("user", &self.user).finish_non_exhaustive()
+    }
+}
+
+impl Credentials {
+    /// True when the value of an `Authorization` header names this user and password. Takes the same time whatever
+    /// part is wrong.
+    pub fn accept(&self, authorization: &str) -> bool {
+        let Some((scheme, encoded)) = authorization.split_once(' ') else { return false };
+        let Ok(given) = base64::engine::general_purpose::STANDARD.decode(encoded.trim()) else { return false };
+        let expected = format!("{}:{}", self.user, self.password);
+        scheme.eq_ignore_ascii_case("basic") && equal_in_constant_time(&given, expected.as_bytes())
+    }
+}
+
+fn equal_in_constant_time(a: &[u8], b: &[u8]) -> bool {
+    let differences = a.iter().zip(b).fold(0u8, |sum, (x, y)| sum | (x ^ y));
+    std::hint::black_box(differences) == 0 && a.len() == b.len()
+}
+
+/// What the server knows of itself.
+#[derive(Debug, Clone)]
+pub struct ServerInfo {
+    /// Version of the build.
+    pub version: String,
+    /// Where the tables lie.
+    pub data_dir: PathBuf,
+    /// Where Flight SQL listens.
+    pub flight_addr: SocketAddr,
+    /// Where HTTP listens.
+    pub http_addr: SocketAddr,
+    /// Start of the process, microseconds since the Unix epoch.
+    pub started_unix_us: u64,
+    /// Who may use the API; `None`: everybody who reaches it, which the server allows on loopback only.
+    pub credentials: Option<Credentials>,
+}
+
+/// What every handler shares.
+pub struct AppState {
+    pub(super) engine: Arc<Engine>,
+    pub(super) flight: Arc<FlightMetrics>,
+    pub(super) info: ServerInfo,
+}
+
+impl AppState {
+    /// The state of one server.
+    pub fn new(engine: Arc<Engine>, flight: Arc<FlightMetrics>, info: ServerInfo) -> Arc<Self> {
+        Arc::new(Self { engine, flight, info })
+    }
+
+    /// The store below the engine.
+    pub(super) fn store(&self) -> &Arc<Store> {
+        self.engine.store()
+    }
+
+    /// Runs `work` on the blocking pool.
+    pub(super) async fn blocking<T, F>(self: &Arc<Self>, work: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Self) -> Result<T> + Send + 'static,
+    {
+        let state = Arc::clone(self);
+        tokio::task::spawn_blocking(move || work(&state)).await.map_err(|e| {
+            Problem::new(axum::http::StatusCode::INTERNAL_SERVER_ERROR, format!("the request failed: {e}"))
+        })?
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_right_password_is_accepted() {
+        let credentials = Credentials { user: "ada".into(), password: "lace:d".into() };
+        let header = |text: &str| format!("Basic {}", base64::engine::general_purpose::STANDARD.encode(text));
+        assert!(credentials.accept(&header("ada:lace:d")));
+        assert!(credentials.accept(&header("ada:lace:d").replace("Basic", "basic")));
+        for wrong in ["ada:lace", "ada:lace:d ", "bob:lace:d", ":", ""] {
+            assert!(!credentials.accept(&header(wrong)), "{wrong}");
+        }
+        assert!(!credentials.accept("Bearer abc") && !credentials.accept("Basic ***") && !credentials.accept(""));
+    }
+}

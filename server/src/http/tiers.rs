@@ -1,0 +1,97 @@
+//! Tiers with their budgets, and the change of a budget.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::rejection::JsonRejection;
+use axum::extract::{Path, State};
+use serde::{Deserialize, Serialize};
+use terrace_tier_store::store::TierInfo;
+
+use super::page::{Page, Paged};
+use super::problem::{Problem, Result};
+use super::state::AppState;
+use crate::units::Size;
+
+/// A tier as the API shows it.
+#[derive(Debug, Serialize)]
+pub struct Tier {
+    name: String,
+    kind: String,
+    emulated: bool,
+    description: String,
+    /// `null`: no limit.
+    budget_bytes: Option<u64>,
+    used_bytes: u64,
+    placed_bytes: u64,
+    stored_bytes: u64,
+    segments: u64,
+}
+
+impl From<TierInfo> for Tier {
+    fn from(info: TierInfo) -> Self {
+        Self {
+            name: info.name,
+            kind: info.kind.to_string(),
+            emulated: info.emulated,
+            description: info.description,
+            budget_bytes: limit(info.budget_bytes),
+            used_bytes: info.used_bytes,
+            placed_bytes: info.placed_bytes,
+            stored_bytes: info.stored_bytes,
+            segments: info.segments,
+        }
+    }
+}
+
+fn limit(bytes: u64) -> Option<u64> {
+    (bytes < u64::MAX).then_some(bytes)
+}
+
+/// What may change about a tier.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TierChange {
+    /// The new budget; a percentage is of the bytes of all sealed data.
+    budget: Size,
+}
+
+/// `GET /api/v1/tiers`
+pub async fn list(State(state): State<Arc<AppState>>, page: Page) -> Result<Json<Paged<Tier>>> {
+    state
+        .blocking(move |state| {
+            let tiers = state.store().tier_infos();
+            let total = tiers.len();
+            Ok(Json(page.cut(tiers.into_iter().map(Tier::from), total)))
+        })
+        .await
+}
+
+/// `GET /api/v1/tiers/{name}`
+pub async fn one(State(state): State<Arc<AppState>>, Path(name): Path<String>) -> Result<Json<Tier>> {
+    state.blocking(move |state| Ok(Json(find(state, &name)?.into()))).await
+}
+
+/// `PUT /api/v1/tiers/{name}`: sets the budget and answers with the tier as it is then. Segments that no longer fit
+/// leave with the next epoch; until then the tier takes nothing new.
+pub async fn change(
+    State(state): State<Arc<AppState>>,
+    Path(name): Path<String>,
+    change: std::result::Result<Json<TierChange>, JsonRejection>,
+) -> Result<Json<Tier>> {
+    let Json(change) = change?;
+    state
+        .blocking(move |state| {
+            find(state, &name)?;
+            let data_bytes = state.store().tier_infos().iter().map(|t| t.placed_bytes).sum();
+            let bytes = change.budget.resolve(data_bytes);
+            state.store().tiering().set_budget(&name, bytes)?;
+            tracing::info!(tier = %name, bytes, "budget changed over HTTP");
+            Ok(Json(find(state, &name)?.into()))
+        })
+        .await
+}
+
+fn find(state: &AppState, name: &str) -> Result<TierInfo> {
+    state.store().tier_infos().into_iter().find(|t| t.name == name).ok_or_else(|| Problem::not_found("tier", name))
+}

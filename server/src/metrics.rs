@@ -1,0 +1,369 @@
+//! Everything the server counts, as Prometheus metric families.
+//!
+//! Nothing is counted here: each component keeps its own atomics, and a scrape reads them. The number of series is bounded
+//! by closed sets (tiers, patterns, commands, kinds), and by [`TOP_COLUMNS`] where names of users' tables appear; what
+//! those leave out is summed up under `_other`. Names are `terrace_<component>_<what>_<unit>[_total]` in base units.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use prometheus::proto::{Bucket, Counter, Gauge, Histogram, LabelPair, Metric, MetricFamily, MetricType};
+use terrace_flight::{FlightMetrics, OperationSnapshot};
+use terrace_planner_ext::engine::{DURATION_BUCKETS_US, Engine, Outcome, StatementKind, StatementState};
+use terrace_tier_store::Store;
+use terrace_tier_store::heat::Pattern;
+use terrace_tier_store::heat::access::AccessTotal;
+use terrace_tier_store::table::Table;
+use terrace_tier_store::tier::TierId;
+
+/// Columns whose heat is a series of its own.
+pub const TOP_COLUMNS: usize = 20;
+
+/// Metric families under construction.
+#[derive(Default)]
+pub struct Exposition(Vec<MetricFamily>);
+
+type Labels<'a> = &'a [(&'a str, &'a str)];
+
+impl Exposition {
+    fn family(&mut self, name: &str, help: &str, kind: MetricType, metrics: Vec<Metric>) {
+        let mut family = MetricFamily::default();
+        family.set_name(name.to_owned());
+        family.set_help(help.to_owned());
+        family.set_field_type(kind);
+        family.set_metric(metrics);
+        self.0.push(family);
+    }
+
+    /// One series without labels that goes up and down.
+    pub fn gauge(&mut self, name: &str, help: &str, value: f64) {
+        self.gauges(name, help, [(vec![], value)]);
+    }
+
+    /// One series without labels that only grows.
+    pub fn counter(&mut self, name: &str, help: &str, value: f64) {
+        self.counters(name, help, [(vec![], value)]);
+    }
+
+    /// Series that go up and down.
+    pub fn gauges<'a>(
+        &mut self,
+        name: &str,
+        help: &str,
+        samples: impl IntoIterator<Item = (Vec<(&'a str, &'a str)>, f64)>,
+    ) {
+        let metric = |(labels, value): (Vec<_>, f64)| {
+            let mut gauge = Gauge::default();
+            gauge.set_value(value);
+            let mut metric = labelled(&labels);
+            metric.set_gauge(gauge);
+            metric
+        };
+        self.family(name, help, MetricType::GAUGE, samples.into_iter().map(metric).collect());
+    }
+
+    /// Series that only grow.
+    pub fn counters<'a>(
+        &mut self,
+        name: &str,
+        help: &str,
+        samples: impl IntoIterator<Item = (Vec<(&'a str, &'a str)>, f64)>,
+    ) {
+        let metric = |(labels, value): (Vec<_>, f64)| {
+            let mut counter = Counter::default();
+            counter.set_value(value);
+            let mut metric = labelled(&labels);
+            metric.set_counter(counter);
+            metric
+        };
+        self.family(name, help, MetricType::COUNTER, samples.into_iter().map(metric).collect());
+    }
+
+    /// A histogram from one count per bound and one for the rest.
+    fn histogram(&mut self, name: &str, help: &str, bounds: &[f64], counts: &[u64], sum: f64) {
+        let mut total = 0;
+        let buckets = bounds.iter().zip(counts).map(|(bound, count)| {
+            total += count;
+            let mut bucket = Bucket::default();
+            bucket.set_upper_bound(*bound);
+            bucket.set_cumulative_count(total);
+            bucket
+        });
+        let buckets = buckets.collect();
+        let mut histogram = Histogram::default();
+        histogram.set_bucket(buckets);
+        histogram.set_sample_count(counts.iter().sum());
+        histogram.set_sample_sum(sum);
+        let mut metric = Metric::default();
+        metric.set_histogram(histogram);
+        self.family(name, help, MetricType::HISTOGRAM, vec![metric]);
+    }
+
+    /// The Prometheus text format. Families without a series are left out.
+    ///
+    /// # Errors
+    /// The encoder's words; it fails on invalid names only.
+    pub fn encode(mut self) -> Result<String, String> {
+        self.0.retain(|family| !family.get_metric().is_empty());
+        prometheus::TextEncoder::new().encode_to_string(&self.0).map_err(|e| e.to_string())
+    }
+}
+
+fn labelled(labels: Labels<'_>) -> Metric {
+    let pair = |(name, value): &(&str, &str)| {
+        let mut pair = LabelPair::default();
+        pair.set_name((*name).to_owned());
+        pair.set_value((*value).to_owned());
+        pair
+    };
+    Metric::from_label(labels.iter().map(pair).collect())
+}
+
+fn load(counter: &AtomicU64) -> f64 {
+    counter.load(Ordering::Relaxed) as f64
+}
+
+fn seconds(us: f64) -> f64 {
+    us / 1e6
+}
+
+/// Statements: how many, how they ended, how long they took.
+pub fn statements(out: &mut Exposition, engine: &Engine) {
+    let counters = engine.counters();
+    let ended = StatementKind::ALL.into_iter().flat_map(|kind| {
+        Outcome::ALL.into_iter().map(move |outcome| {
+            (vec![("kind", kind.name()), ("outcome", outcome.name())], counters.ended(kind, outcome) as f64)
+        })
+    });
+    out.counters("terrace_query_statements_total", "Statements that ended, by kind and outcome.", ended);
+    let bounds = DURATION_BUCKETS_US.map(|us| seconds(us as f64));
+    let sum = seconds(counters.duration_sum_us() as f64);
+    let help = "Time from planning to the last row taken.";
+    out.histogram("terrace_query_duration_seconds", help, &bounds, &counters.durations(), sum);
+    let running = engine.statements();
+    let running = running
+        .iter()
+        .filter(|s| matches!(s.state, StatementState::Planning | StatementState::Queued | StatementState::Running));
+    out.gauge("terrace_query_running_statements", "Statements that have not ended.", running.count() as f64);
+    out.gauge("terrace_query_queued_statements", "Those of them that wait for their turn.", engine.queued() as f64);
+    let rejected = counters.rejected() as f64;
+    out.counter("terrace_query_rejected_statements_total", "Statements refused because of load or shutdown.", rejected);
+    out.counter("terrace_query_rows_total", "Rows returned or stored.", counters.rows() as f64);
+    out.counter("terrace_query_bytes_total", "Bytes of these rows in memory.", counters.bytes() as f64);
+    let memory = engine.memory();
+    out.gauge("terrace_query_memory_used_bytes", "Memory of running statements.", memory.used_bytes() as f64);
+    out.gauge("terrace_query_memory_limit_bytes", "Its limit.", memory.limit_bytes() as f64);
+    out.gauge("terrace_query_spilled_bytes", "Bytes in spill files now.", engine.spilled_bytes() as f64);
+}
+
+/// Tiers: budgets, use, accesses by pattern.
+pub fn tiers(out: &mut Exposition, store: &Store) {
+    let infos = store.tier_infos();
+    let kinds: Vec<String> = infos.iter().map(|t| t.kind.to_string()).collect();
+    let labels = |i: usize| {
+        let (name, kind) = (infos.get(i).map_or("", |t| &t.name), kinds.get(i).map_or("", |k| k));
+        vec![("tier", name), ("kind", kind)]
+    };
+    let mut family = |name: &str, help: &str, value: fn(&terrace_tier_store::store::TierInfo) -> u64| {
+        out.gauges(name, help, infos.iter().enumerate().map(|(i, t)| (labels(i), value(t) as f64)));
+    };
+    family("terrace_tier_used_bytes", "Bytes charged to the tier, copies held by readers included.", |t| t.used_bytes);
+    family("terrace_tier_placed_bytes", "Bytes of segments whose fastest copy lies here.", |t| t.placed_bytes);
+    family("terrace_tier_stored_bytes", "Bytes of all copies that lie here.", |t| t.stored_bytes);
+    family("terrace_tier_placed_segments", "Segments whose fastest copy lies here.", |t| t.segments);
+    let limited = infos.iter().enumerate().filter(|(_, t)| t.budget_bytes < u64::MAX);
+    let budgets = limited.map(|(i, t)| (labels(i), t.budget_bytes as f64));
+    out.gauges("terrace_tier_budget_bytes", "The byte limit; no series for a tier without one.", budgets);
+
+    let totals = store.access_totals();
+    let series = |value: fn(AccessTotal) -> u64| {
+        let cells = infos.iter().enumerate().flat_map(|(i, t)| Pattern::ALL.map(|pattern| (i, t.id, pattern)));
+        let sample = |(i, tier, pattern): (usize, TierId, Pattern)| {
+            ([labels(i), vec![("pattern", pattern.name())]].concat(), value(totals.get(tier, pattern)) as f64)
+        };
+        cells.map(sample).collect::<Vec<_>>()
+    };
+    let help = "Segments touched by scans, once per scan each.";
+    out.counters("terrace_access_segments_total", help, series(|t| t.accesses));
+    let help = "Bytes of the segments touched.";
+    out.counters("terrace_access_bytes_total", help, series(|t| t.bytes));
+}
+
+/// The tiering loop: epochs and moves.
+pub fn tiering(out: &mut Exposition, store: &Store) {
+    let tiering = store.tiering();
+    let metrics = tiering.metrics();
+    out.gauge(
+        "terrace_epoch_loop_enabled",
+        "1 when the loop runs by itself.",
+        f64::from(u8::from(tiering.is_enabled())),
+    );
+    out.counter("terrace_epoch_runs_total", "Epochs carried out.", load(&metrics.epochs));
+    out.counter("terrace_epoch_dry_runs_total", "Epochs only planned.", load(&metrics.dry_runs));
+    out.counter("terrace_epoch_failures_total", "Epochs that ended with an error.", load(&metrics.failures));
+    let last = |us: &AtomicU64| seconds(load(us));
+    out.gauge("terrace_epoch_last_timestamp_seconds", "When the last epoch was decided.", last(&metrics.last_unix_us));
+    out.gauge("terrace_epoch_last_solve_seconds", "Time it took to decide.", last(&metrics.last_solve_us));
+    out.gauge("terrace_epoch_last_move_seconds", "Time it took to move.", last(&metrics.last_move_us));
+    out.gauge("terrace_epoch_last_moved_bytes", "Bytes it moved.", load(&metrics.last_moved_bytes));
+    let help = "Proven distance of the last placement from the best one, 0 to 1.";
+    out.gauge("terrace_epoch_last_gap_ratio", help, metrics.last_gap.get());
+    let expected = [("before", &metrics.last_before_us), ("after", &metrics.last_after_us)];
+    let expected = expected.into_iter().map(|(when, us)| (vec![("placement", when)], seconds(us.get())));
+    let help = "Reading time per epoch that the last epoch expected, before and after its moves.";
+    out.gauges("terrace_epoch_expected_read_seconds", help, expected);
+
+    let names: Vec<String> = store.tier_infos().into_iter().map(|t| t.name).collect();
+    let pairs = names.iter().enumerate().flat_map(|(from, from_name)| {
+        let others = names.iter().enumerate().filter(move |(to, _)| *to != from);
+        others.map(move |(to, to_name)| {
+            let labels = vec![("from", from_name.as_str()), ("to", to_name.as_str())];
+            (labels, TierId(from as u8), TierId(to as u8))
+        })
+    });
+    let pairs: Vec<_> = pairs.collect();
+    let moves = pairs.iter().map(|(labels, from, to)| (labels.clone(), metrics.moves(*from, *to) as f64));
+    out.counters("terrace_migrate_moves_total", "Moves carried out.", moves);
+    let bytes = pairs.iter().map(|(labels, from, to)| (labels.clone(), metrics.moved_bytes(*from, *to) as f64));
+    out.counters("terrace_migrate_moved_bytes_total", "Bytes of these moves.", bytes);
+    out.counter("terrace_migrate_skipped_moves_total", "Moves decided but given up.", load(&metrics.moves_skipped));
+}
+
+/// Block I/O and the delta.
+pub fn storage(out: &mut Exposition, store: &Store) {
+    let io = store.ssd().io();
+    let stats = io.stats();
+    out.gauges("terrace_io_engine_info", "The engine of block reads.", [(vec![("engine", io.name())], 1.0)]);
+    out.counter("terrace_io_reads_total", "Block reads completed.", load(&stats.reads));
+    out.counter("terrace_io_read_bytes_total", "Bytes they read from the device.", load(&stats.read_bytes));
+    out.counter("terrace_io_errors_total", "Block reads that failed.", load(&stats.errors));
+    out.gauge("terrace_io_in_flight_reads", "Block reads queued or running.", load(&stats.in_flight));
+    let delta = store.delta_account();
+    out.gauge("terrace_delta_used_bytes", "Rows inserted but not yet sealed.", delta.used_bytes() as f64);
+    out.gauge("terrace_delta_budget_bytes", "The limit of these.", delta.limit_bytes() as f64);
+    let tables = store.tables();
+    let chunks: usize = tables.iter().map(|t| t.version().chunks.len()).sum();
+    out.gauge("terrace_catalog_tables", "Tables.", tables.len() as f64);
+    out.gauge("terrace_catalog_chunks", "Sealed chunks of all tables.", chunks as f64);
+}
+
+/// Heat of the hottest columns; the others are summed up.
+pub fn heat(out: &mut Exposition, store: &Store) {
+    let tables = store.tables();
+    let by_id: HashMap<_, &Table> = tables.iter().map(|t| (t.id(), t.as_ref())).collect();
+    let mut columns: HashMap<(String, String), f64> = HashMap::new();
+    for (key, heat) in store.tiering().with_heat(|heat| heat.top(usize::MAX)) {
+        let Some(table) = by_id.get(&key.table) else { continue };
+        let schema = table.schema();
+        let Some(field) = schema.fields().get(key.column as usize) else { continue };
+        *columns.entry((table.name().to_string(), field.name().clone())).or_default() += f64::from(heat.total());
+    }
+    let mut ranked: Vec<_> = columns.into_iter().collect();
+    ranked.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+    let rest: f64 = ranked.iter().skip(TOP_COLUMNS).map(|(_, heat)| heat).sum();
+    let other = (("_other".to_owned(), "_other".to_owned()), rest);
+    ranked.truncate(TOP_COLUMNS);
+    let all = ranked.iter().chain([&other]);
+    let samples =
+        all.map(|((table, column), heat)| (vec![("table", table.as_str()), ("column", column.as_str())], *heat));
+    let help =
+        "Accesses per epoch, decayed, summed over the column's segments; the hottest columns, the rest under _other.";
+    out.gauges("terrace_heat_column_accesses", help, samples);
+}
+
+/// Flight: calls, errors, durations per command.
+pub fn flight(out: &mut Exposition, metrics: &FlightMetrics) {
+    let snapshot = metrics.snapshot();
+    let series = |value: fn(&OperationSnapshot) -> f64| {
+        snapshot.iter().map(move |s| (vec![("command", s.operation.name())], value(s))).collect::<Vec<_>>()
+    };
+    out.counters("terrace_flight_calls_total", "Calls that ended.", series(|s| s.calls as f64));
+    out.counters("terrace_flight_errors_total", "Calls that ended with an error.", series(|s| s.errors as f64));
+    let help = "Time spent in calls; for streams until the last message.";
+    out.counters("terrace_flight_duration_seconds_total", help, series(|s| seconds(s.duration_us as f64)));
+    out.counters("terrace_flight_rows_total", "Rows sent, stored or changed.", series(|s| s.rows as f64));
+    out.counters("terrace_flight_bytes_total", "Bytes of Arrow data sent or received.", series(|s| s.bytes as f64));
+    out.gauges("terrace_flight_active_calls", "Calls under way.", series(|s| s.active as f64));
+    out.gauge("terrace_flight_sessions", "Open sessions.", metrics.sessions() as f64);
+    out.gauge("terrace_flight_connections", "Open connections.", metrics.connections() as f64);
+}
+
+/// The process itself.
+pub fn process(out: &mut Exposition, version: &str, started_unix_us: u64) {
+    out.gauges("terrace_process_info", "The build.", [(vec![("version", version)], 1.0)]);
+    let started = seconds(started_unix_us as f64);
+    out.gauge("terrace_process_start_time_seconds", "Start, since the Unix epoch.", started);
+    out.gauge("terrace_process_resident_bytes", "Memory the kernel holds for the process.", resident_bytes() as f64);
+}
+
+/// Resident memory of this process, in bytes; 0 where `/proc` is missing.
+pub fn resident_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib: Option<u64> = line.and_then(|line| line.trim().trim_end_matches("kB").trim().parse().ok());
+    kib.unwrap_or(0) * 1024
+}
+
+/// Accesses of every segment and pattern, the most accessed first, at most `limit` series; the rest is summed up.
+pub fn segments(out: &mut Exposition, store: &Store, limit: usize) {
+    let tiers: Vec<String> = store.tier_infos().into_iter().map(|t| t.name).collect();
+    let home = tiers.last().map_or("", String::as_str);
+    let tables = store.tables();
+    let mut rows = Vec::new();
+    for table in &tables {
+        for entry in table.version().chunks.iter() {
+            for (column, segment) in entry.chunk.segments.iter().enumerate() {
+                let tier = segment.resident.load().as_ref().map(|r| usize::from(r.tier.0));
+                let tier = tier.and_then(|t| tiers.get(t)).map_or(home, String::as_str);
+                let counts = segment.counters.snapshot().accesses;
+                for (pattern, accesses) in Pattern::ALL.into_iter().zip(counts).filter(|(_, n)| *n > 0) {
+                    rows.push((accesses, table, entry.chunk.id, column, pattern, tier));
+                }
+            }
+        }
+    }
+    rows.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| (a.1.id(), a.2, a.3).cmp(&(b.1.id(), b.2, b.3))));
+    let left_out: u64 = rows.iter().skip(limit).map(|row| row.0).sum();
+    let left_out_series = rows.len().saturating_sub(limit);
+    rows.truncate(limit);
+    let names = rows.iter().map(|(accesses, table, chunk, column, pattern, tier)| {
+        let schema = table.schema();
+        let column = schema.fields().get(*column).map(|f| f.name().clone()).unwrap_or_default();
+        (*accesses, table.name().to_string(), column, chunk.0.to_string(), *pattern, *tier)
+    });
+    let names: Vec<_> = names.collect();
+    let samples = names.iter().map(|(accesses, table, column, batch, pattern, tier)| {
+        let labels = vec![
+            ("table", table.as_str()),
+            ("column", column),
+            ("batch", batch),
+            ("pattern", pattern.name()),
+            ("tier", tier),
+        ];
+        (labels, *accesses as f64)
+    });
+    let help = "Scans that touched the segment, by pattern; tier is where it lies now.";
+    out.counters("terrace_segment_accesses_total", help, samples);
+    out.gauge("terrace_segment_left_out_series", "Series beyond the limit of this answer.", left_out_series as f64);
+    out.gauge("terrace_segment_left_out_accesses", "Accesses of these series.", left_out as f64);
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn families_read_as_prometheus_text() {
+        let mut out = Exposition::default();
+        out.counters("a_total", "Help \\ me.", [(vec![("x", "q\"uote")], 2.0)]);
+        out.gauges("empty", "Nothing.", []);
+        out.histogram("h_seconds", "Time.", &[0.1, 1.0], &[2, 1, 4], 9.5);
+        let text = out.encode().unwrap();
+        assert!(text.contains("# TYPE a_total counter\na_total{x=\"q\\\"uote\"} 2\n"), "{text}");
+        assert!(text.contains("h_seconds_bucket{le=\"0.1\"} 2\nh_seconds_bucket{le=\"1\"} 3\n"), "{text}");
+        assert!(text.contains("h_seconds_bucket{le=\"+Inf\"} 7\nh_seconds_sum 9.5\nh_seconds_count 7\n"), "{text}");
+        assert!(!text.contains("empty"));
+        assert!(resident_bytes() > 1 << 20);
+    }
+}

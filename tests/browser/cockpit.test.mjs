@@ -1,0 +1,122 @@
+// The cockpit as a person sees it: tiers, heat map, moves, queries; a budget changed there is changed in the server.
+import assert from "node:assert/strict";
+import { execFile, spawn } from "node:child_process";
+import { once } from "node:events";
+import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { createRequire } from "node:module";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, before, test } from "node:test";
+import { setTimeout as sleep } from "node:timers/promises";
+import { promisify } from "node:util";
+
+const { chromium } = createRequire(process.env.NODE_MODULES)("playwright-core");
+const terrace = (...args) => promisify(execFile)(process.env.TERRACE_BIN, args, { maxBuffer: 1 << 26 });
+const FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+  "--disable-component-update", "--disable-sync"];
+
+let folder, server, ready, browser, page, base;
+const problems = [], foreign = [];
+const sql = async (text) => (await terrace("sql", "--url", `grpc://${ready.flight}`, "--format", "json", text)).stdout;
+const api = async (path) => (await fetch(`${base}/api/v1/${path}`)).json();
+
+before(async () => {
+  folder = mkdtempSync(join(tmpdir(), "terrace-browser-"));
+  const file = join(folder, "ready.json");
+  server = spawn(process.env.TERRACE_BIN, ["serve", "--data-dir", join(folder, "data"), "--flight-addr", "127.0.0.1:0",
+    "--http-addr", "127.0.0.1:0", "--ready-file", file, "--memory-limit", "2GiB", "--dram-budget", "64MiB", "--nvm-emulated",
+    "--nvm-capacity", "64MiB", "--set", "tiering.interval=1h"], { stdio: ["ignore", "inherit", "inherit"] });
+  for (let i = 0; i < 300 && !existsSync(file); i++) await sleep(100);
+  ready = JSON.parse(readFileSync(file, "utf8"));
+  base = `http://${ready.http}`;
+  await terrace("load", "tpch:0.05", "--url", `grpc://${ready.flight}`);
+  for (let i = 0; i < 5; i++) await sql("SELECT sum(l_extendedprice * l_discount) FROM lineitem WHERE l_shipdate >= DATE '1997-01-01'");
+  browser = await chromium.launch({ executablePath: "/usr/bin/chromium", args: FLAGS });
+  page = await browser.newPage({ viewport: { width: 1280, height: 900 } });
+  page.on("pageerror", (error) => problems.push(error.message));
+  page.on("console", (message) => message.type() === "error" && problems.push(message.text()));
+  page.on("request", (request) => request.url().startsWith(base) || request.url().startsWith("data:") || foreign.push(request.url()));
+  await page.goto(base);
+  await page.waitForSelector("#live:text('live')");
+}, { timeout: 120000 });
+
+after(async () => {
+  await browser?.close();
+  server?.kill("SIGTERM");
+  if (server) await Promise.race([once(server, "exit"), sleep(20000)]);
+  if (folder) rmSync(folder, { recursive: true, force: true });
+});
+
+test("every tier is shown with its budget and use", async () => {
+  for (const tier of (await api("tiers")).items) {
+    const card = page.locator(`.tier[data-name="${tier.name}"]`);
+    assert.equal(await card.count(), 1, tier.name);
+    assert.match(await card.locator("[data-part=tag]").textContent(), new RegExp(tier.kind));
+    assert.equal(Number((await card.locator("[data-part=segments]").textContent()).replaceAll(",", "")), tier.segments);
+  }
+  assert.equal(await page.locator('.tier[data-name="dram"] [data-part=budget]').inputValue(), "64.0MiB");
+});
+
+test("the heat map has a cell per column and group of chunks, hot where the query read", async () => {
+  await page.selectOption("#table", "public.lineitem");
+  await page.waitForFunction(() => document.querySelector("#heat th")?.textContent === "l_orderkey");
+  const map = await api("tables/public.lineitem/heatmap?width=64");
+  assert.equal(await page.locator("#heat tbody tr").count(), 16);
+  assert.equal(await page.locator("#heat td").count(), 16 * map.buckets.length);
+  const level = (column) => page.locator(`#heat tr:has(th:text-is("${column}")) td`).last().getAttribute("data-level");
+  assert.equal(await level("l_extendedprice"), "8");
+  assert.equal(await level("l_comment"), "0");
+  await page.locator(`#heat tr:has(th:text-is("l_discount")) td`).last().hover();
+  assert.match(await page.locator("#tip").textContent(), /l_discount.*5 accesses.*(dram|nvm|ssd) /);
+});
+
+test("a budget changed on the page is changed in the server, and the epoch obeys it", async () => {
+  const card = page.locator('.tier[data-name="dram"]');
+  await card.locator("input").fill("nonsense");
+  await card.locator("button").click();
+  await card.locator(".said.bad").filter({ hasText: "not a size" }).waitFor();
+  await card.locator("input").fill("4MiB");
+  await card.locator("button").click();
+  await card.locator(".said").filter({ hasText: "now 4.00 MiB" }).waitFor();
+  const dram = async () => (await api("tiers")).items.find((t) => t.name === "dram");
+  assert.equal((await dram()).budget_bytes, 4 << 20);
+  assert.match(await (await terrace("sql", "--url", `grpc://${ready.flight}`, "--format", "csv",
+    "SELECT budget_bytes FROM system.tiers WHERE name = 'dram'")).stdout, /4194304/);
+
+  await page.click("#dry");
+  await page.waitForSelector("#plan[open]");
+  assert.ok(await page.locator("#planmoves tr").count() > 0, "the dry run plans moves");
+  assert.equal((await api("moves")).items.length, 0, "a dry run moves nothing");
+  await page.click("#planclose");
+
+  await page.click("#run");
+  await page.locator("#epochsaid").filter({ hasText: /epoch \d+: [\d,]+ moves/ }).waitFor();
+  const after = await dram();
+  assert.ok(after.used_bytes <= 4 << 20 && after.used_bytes > 0, `dram holds ${after.used_bytes} bytes`);
+  await page.waitForSelector("#moves tr");
+  const newest = (await api("moves")).items[0];
+  const row = page.locator("#moves tr").first();
+  assert.match(await row.textContent(), new RegExp(`${newest.column} #${newest.chunk}`));
+  assert.ok(newest.reason.length > 10 && (await row.textContent()).includes(newest.reason), newest.reason);
+});
+
+test("a running query is seen and can be cancelled", async () => {
+  const running = sql("SELECT count(*) FROM lineitem a, lineitem b WHERE a.l_comment < b.l_comment").then(() => "ended", (e) => String(e.stderr));
+  const row = page.locator("#queries tr", { hasText: "a.l_comment < b.l_comment" }).first();
+  await row.getByRole("button", { name: "Cancel" }).click({ timeout: 15000 });
+  assert.match(await running, /cancel/i);
+  await row.locator(".pill", { hasText: "cancelled" }).waitFor();
+});
+
+test("keys move through the map, dark and narrow pages work, nothing foreign is loaded, no error is logged", async () => {
+  await page.locator("#heat td").first().focus();
+  await page.keyboard.press("ArrowDown");
+  assert.match(await page.evaluate(() => document.activeElement.getAttribute("aria-label")), /^l_partkey/);
+  if (process.env.SCREENSHOT_DIR) await page.screenshot({ path: join(process.env.SCREENSHOT_DIR, "cockpit-light.png"), fullPage: true });
+  await page.emulateMedia({ colorScheme: "dark" });
+  if (process.env.SCREENSHOT_DIR) await page.screenshot({ path: join(process.env.SCREENSHOT_DIR, "cockpit-dark.png"), fullPage: true });
+  await page.setViewportSize({ width: 420, height: 800 });
+  assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), "no sideways scrolling on a phone");
+  assert.deepEqual(foreign, []);
+  assert.deepEqual(problems.filter((p) => !p.includes("400")), []); // the refused budget above
+});
