@@ -136,7 +136,7 @@ impl Instance {
         let tiers = self.tiers();
         let shape = (1..=usize::from(u8::MAX)).contains(&tiers)
             && self.costs.len() == self.bytes.len()
-            && self.costs.len() % tiers == 0;
+            && self.costs.len().is_multiple_of(tiers);
         let numbers = !self.costs.iter().any(|c| c.is_nan() || *c == f64::NEG_INFINITY)
             && self.bytes.iter().all(|b| b.is_finite() && *b >= 0.0)
             && self.capacities.iter().all(|c| *c >= 0.0);
@@ -153,10 +153,10 @@ impl Instance {
 pub fn solve(instance: &Instance, prices: Option<&[f64]>, effort: Effort) -> Result<Solution> {
     instance.validate()?;
     let mut instance = std::borrow::Cow::Borrowed(instance);
-    if instance.capacities.last().is_some_and(|home| *home != f64::INFINITY) {
-        if let Some(home) = instance.to_mut().capacities.last_mut() {
-            *home = f64::INFINITY;
-        }
+    if instance.capacities.last().is_some_and(|home| *home != f64::INFINITY)
+        && let Some(home) = instance.to_mut().capacities.last_mut()
+    {
+        *home = f64::INFINITY;
     }
     let dual = dual::maximise(&instance, prices, effort.evaluations);
     let (prices, mut bound) = dual.unwrap_or_else(|| (vec![0.0; instance.tiers()], f64::NEG_INFINITY));

@@ -41,7 +41,7 @@ pub(super) fn maximise(instance: &Instance, start: Option<&[f64]>, evaluations: 
         Some(start) if start.len() == instance.tiers() => {
             Some(dual.priced.iter().map(|tier| start.get(*tier).copied().unwrap_or(0.0)).collect())
         }
-        _ => dual.from_sample(evaluations),
+        _ => dual.sampled(evaluations),
     };
     dual.cutting_planes(first, near, evaluations).map(|(prices, bound)| {
         let mut all = vec![0.0; instance.tiers()];
@@ -109,7 +109,7 @@ impl Dual<'_> {
         Scale { value, units, limits }
     }
 
-    fn from_sample(&self, evaluations: usize) -> Option<Vec<f64>> {
+    fn sampled(&self, evaluations: usize) -> Option<Vec<f64>> {
         let segments = self.instance.segments();
         if segments < 4 * SAMPLE {
             return None;
