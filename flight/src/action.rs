@@ -150,7 +150,7 @@ fn pack_created(result: &CreatePreparedStatementResult) -> Bytes {
 
 fn unpack<M: ProstMessageExt + prost::Message>(body: &Bytes) -> Result<M, Status> {
     let any = Any::decode(body.clone()).map_err(|e| error::malformed("action", e))?;
-    any.unpack::<M>()
-        .map_err(|e| error::malformed("action", e))?
-        .ok_or_else(|| Status::invalid_argument(format!("the action carries a {} instead of its request", any.type_url)))
+    any.unpack::<M>().map_err(|e| error::malformed("action", e))?.ok_or_else(|| {
+        Status::invalid_argument(format!("the action carries a {} instead of its request", any.type_url))
+    })
 }

@@ -78,8 +78,9 @@ impl Credentials {
         if payload.is_empty() {
             return Ok(Self::None);
         }
-        let auth = BasicAuth::decode(payload)
-            .map_err(|_| Status::unauthenticated("the handshake carries neither a Basic header nor a BasicAuth message"))?;
+        let auth = BasicAuth::decode(payload).map_err(|_| {
+            Status::unauthenticated("the handshake carries neither a Basic header nor a BasicAuth message")
+        })?;
         Ok(Self::Basic { user: auth.username, password: auth.password })
     }
 }
@@ -129,10 +130,7 @@ mod tests {
 
     #[test]
     fn headers_are_read_or_refused_with_a_reason() {
-        assert_eq!(
-            header("basic dTpwOnE=").unwrap(),
-            Credentials::Basic { user: "u".into(), password: "p:q".into() }
-        );
+        assert_eq!(header("basic dTpwOnE=").unwrap(), Credentials::Basic { user: "u".into(), password: "p:q".into() });
         assert_eq!(header("BEARER  abc").unwrap(), Credentials::Bearer("abc".into()));
         for wrong in ["Bearer", "Basic !!!", "Negotiate x", ""] {
             assert_eq!(header(wrong).unwrap_err().code(), tonic::Code::Unauthenticated, "{wrong}");
@@ -144,7 +142,9 @@ mod tests {
         let auth = Authentication::Password { user: "u".into(), password: "p".into() };
         let basic = |user: &str, password: &str| Credentials::Basic { user: user.into(), password: password.into() };
         assert!(auth.verify(&basic("u", "p")).is_ok());
-        for wrong in [basic("u", ""), basic("", "p"), basic("u", "pp"), Credentials::None, Credentials::Bearer("x".into())] {
+        for wrong in
+            [basic("u", ""), basic("", "p"), basic("u", "pp"), Credentials::None, Credentials::Bearer("x".into())]
+        {
             assert_eq!(auth.verify(&wrong).unwrap_err().code(), tonic::Code::Unauthenticated);
         }
         assert!(!format!("{auth:?}").contains("\"p\""));

@@ -96,8 +96,7 @@ impl Encoder {
 
     fn message(&mut self, batch: &RecordBatch) -> Result<FlightData, ArrowError> {
         let batch = compact_views(batch)?;
-        let (_, encoded) =
-            self.generator.encode(&batch, &mut self.dictionaries, &self.options, &mut self.context)?;
+        let (_, encoded) = self.generator.encode(&batch, &mut self.dictionaries, &self.options, &mut self.context)?;
         let data = FlightData::from(encoded);
         self.observation.add(batch.num_rows() as u64, data.data_body.len() as u64);
         Ok(data)

@@ -51,10 +51,9 @@ impl From<EngineError> for Status {
 /// An engine error made of a status, for streams that come from a client.
 pub(crate) fn from_status(status: &Status) -> EngineError {
     let kind = match status.code() {
-        Code::Cancelled => ErrorKind::Cancelled,
         Code::ResourceExhausted | Code::OutOfRange => ErrorKind::ResourceExhausted,
         Code::DeadlineExceeded => ErrorKind::DeadlineExceeded,
-        Code::Unavailable | Code::Unknown | Code::Internal => ErrorKind::Cancelled,
+        Code::Cancelled | Code::Aborted | Code::Unavailable | Code::Unknown | Code::Internal => ErrorKind::Cancelled,
         _ => ErrorKind::InvalidArgument,
     };
     EngineError::new(kind, format!("the client's stream ended early: {}", status.message()))

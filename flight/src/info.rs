@@ -4,15 +4,15 @@
 
 use arrow::datatypes::SchemaRef;
 use arrow_flight::{
-    FlightDescriptor, FlightEndpoint, FlightInfo, Ticket, flight_descriptor::DescriptorType,
+    FlightDescriptor, FlightEndpoint, FlightInfo, Ticket,
+    flight_descriptor::DescriptorType,
     sql::{Any, Command},
 };
 use prost::Message;
 use tonic::Status;
 
 use crate::{
-    error,
-    metadata,
+    error, metadata,
     metrics::{Observation, Operation},
     prepared,
     schema::{schema_bytes, table_schema},
@@ -124,9 +124,7 @@ fn select_all(parts: &[String]) -> String {
 
 fn not_a_query(command: &Command) -> Status {
     match command {
-        Command::CommandStatementSubstraitPlan(_) => {
-            Status::unimplemented("Substrait plans are not offered: send SQL")
-        }
+        Command::CommandStatementSubstraitPlan(_) => Status::unimplemented("Substrait plans are not offered: send SQL"),
         other => Status::invalid_argument(format!("{} is not a command that returns rows", other.type_url())),
     }
 }

@@ -33,6 +33,7 @@ mod statement;
 mod tests;
 mod ticket;
 mod types;
+mod upload;
 
 pub use auth::Authentication;
 pub use engine::*;
@@ -40,3 +41,4 @@ pub use error::Error;
 pub use metrics::{FlightMetrics, Operation, OperationSnapshot};
 pub use options::FlightOptions;
 pub use server::{FlightServer, serve};
+pub use upload::CompleteUploads;

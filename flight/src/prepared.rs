@@ -103,8 +103,6 @@ fn check(statement: &dyn Statement, parameters: Option<&RecordBatch>) -> Result<
     let (expected, given) = (statement.info().parameter_schema.fields().len(), parameters.num_columns());
     match expected == given {
         true => Ok(()),
-        false => Err(Status::invalid_argument(format!(
-            "the statement has {expected} parameters, {given} were bound"
-        ))),
+        false => Err(Status::invalid_argument(format!("the statement has {expected} parameters, {given} were bound"))),
     }
 }

@@ -2,11 +2,7 @@
 //!
 //! The first message names the command and may carry the schema, may carry nothing else, or may be all there is.
 
-use arrow::{
-    compute::concat_batches,
-    datatypes::SchemaRef,
-    record_batch::RecordBatch,
-};
+use arrow::{compute::concat_batches, datatypes::SchemaRef, record_batch::RecordBatch};
 use arrow_flight::{
     FlightData, PutResult,
     decode::{DecodedPayload, FlightDataDecoder},
@@ -112,8 +108,10 @@ pub(crate) async fn dispatch(
     rest: impl Stream<Item = Result<FlightData, Status>> + Send + 'static,
     observation: &mut Observation,
 ) -> Result<PutResult, Status> {
-    let descriptor =
-        first.flight_descriptor.as_ref().ok_or_else(|| Status::invalid_argument("the stream does not name a command"))?;
+    let descriptor = first
+        .flight_descriptor
+        .as_ref()
+        .ok_or_else(|| Status::invalid_argument("the stream does not name a command"))?;
     let any = Any::decode(descriptor.cmd.clone()).map_err(|e| error::malformed("command", e))?;
     let command = Command::try_from(any).map_err(|e| error::malformed("command", e))?;
     let stream = PutStream::new(first, rest);

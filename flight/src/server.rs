@@ -22,6 +22,7 @@ use crate::{
     metrics::FlightMetrics,
     options::FlightOptions,
     service::{Core, Service},
+    upload::CompleteUploads,
 };
 
 const PING_INTERVAL: Duration = Duration::from_secs(20);
@@ -33,7 +34,7 @@ const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
 /// A Flight SQL server around an engine.
 #[derive(Clone)]
 pub struct FlightServer {
-    core: Arc<Core>,
+    pub(crate) core: Arc<Core>,
 }
 
 impl FlightServer {
@@ -49,11 +50,12 @@ impl FlightServer {
 
     /// The gRPC service, for a transport of the caller's. Without [`serve`](Self::serve), clients that do not log in
     /// share one session.
-    pub fn into_service(self) -> FlightServiceServer<impl FlightService> {
+    pub fn into_service(self) -> CompleteUploads<FlightServiceServer<impl FlightService>> {
         let max_message_bytes = self.core.options.max_message_bytes;
-        FlightServiceServer::new(Service { core: self.core })
+        let service = FlightServiceServer::new(Service { core: self.core })
             .max_decoding_message_size(max_message_bytes)
-            .max_encoding_message_size(usize::MAX)
+            .max_encoding_message_size(usize::MAX);
+        CompleteUploads::new(service)
     }
 
     /// Serves until `shutdown` completes and the calls under way have ended, or the drain timeout passed.

@@ -40,6 +40,7 @@ pub(crate) struct Sessions {
     ttl: std::time::Duration,
     max_sessions: usize,
     by_token: Mutex<HashMap<String, Arc<Session>>>,
+    next_sweep: Mutex<Instant>,
     /// Sessions of clients that repeat Basic credentials with each call, or whose connection is unknown.
     by_user: tokio::sync::Mutex<HashMap<String, Arc<Session>>>,
 }
@@ -59,6 +60,7 @@ impl Sessions {
             ttl: options.session_ttl,
             max_sessions: options.max_sessions,
             by_token: Mutex::default(),
+            next_sweep: Mutex::new(Instant::now() + options.session_ttl / 4),
             by_user: tokio::sync::Mutex::default(),
         }
     }
@@ -74,7 +76,11 @@ impl Sessions {
     }
 
     /// The session behind a call.
-    pub(crate) async fn resolve(&self, metadata: &MetadataMap, extensions: &Extensions) -> Result<Arc<Session>, Status> {
+    pub(crate) async fn resolve(
+        &self,
+        metadata: &MetadataMap,
+        extensions: &Extensions,
+    ) -> Result<Arc<Session>, Status> {
         let open = matches!(self.authentication, Authentication::Open);
         let credentials = match Credentials::from_metadata(metadata) {
             Err(_) if open => Credentials::None,
@@ -106,12 +112,7 @@ impl Sessions {
     pub(crate) async fn open(&self, principal: Principal) -> Result<Arc<Session>, Status> {
         let id = self.engine.open_session(principal.clone()).await?;
         self.metrics.add_sessions(1);
-        Ok(Arc::new(Session {
-            id,
-            principal,
-            prepared: Mutex::default(),
-            last_used: Mutex::new(Instant::now()),
-        }))
+        Ok(Arc::new(Session { id, principal, prepared: Mutex::default(), last_used: Mutex::new(Instant::now()) }))
     }
 
     /// Ends a session: its statements, its tickets, its state at the engine.
@@ -145,23 +146,22 @@ impl Sessions {
         Ok(session)
     }
 
-    /// Drops expired sessions when the table is full; refuses when that does not help.
+    /// Drops expired sessions from time to time, and when the table is full; refuses when that does not help.
     async fn make_room(&self) -> Result<(), Status> {
-        let expired: Vec<Arc<Session>> = {
+        let (expired, full) = {
             let mut sessions = self.by_token.lock();
-            if sessions.len() < self.max_sessions {
-                return Ok(());
+            let now = Instant::now();
+            let mut expired = Vec::new();
+            if sessions.len() >= self.max_sessions || *self.next_sweep.lock() <= now {
+                *self.next_sweep.lock() = now + self.ttl / 4;
+                expired.extend(sessions.extract_if(|_, session| session.last_used.lock().elapsed() > self.ttl));
             }
-            let ttl = self.ttl;
-            sessions.extract_if(|_, session| session.last_used.lock().elapsed() > ttl).map(|(_, s)| s).collect()
+            (expired, sessions.len() >= self.max_sessions)
         };
-        if expired.is_empty() {
-            return Err(too_many_sessions(self.max_sessions));
-        }
-        for session in expired {
+        for (_, session) in expired {
             self.close(&session).await?;
         }
-        Ok(())
+        if full { Err(too_many_sessions(self.max_sessions)) } else { Ok(()) }
     }
 }
 

@@ -8,8 +8,7 @@ use std::collections::BTreeMap;
 use arrow::{error::ArrowError, record_batch::RecordBatch};
 use arrow_flight::sql::{
     SqlInfo, SqlNullOrdering as NullOrdering, SqlOuterJoinsSupportLevel as OuterJoins, SqlSupportedCaseSensitivity,
-    SqlSupportedTransaction,
-    metadata::SqlInfoDataBuilder,
+    SqlSupportedTransaction, metadata::SqlInfoDataBuilder,
 };
 
 /// The rows for `wanted` codes; all of them when it is empty.
@@ -152,15 +151,41 @@ fn lists() -> Vec<(SqlInfo, &'static [&'static str])> {
         (
             SqlStringFunctions,
             &[
-                "ascii", "btrim", "chr", "concat", "left", "length", "lower", "lpad", "ltrim", "repeat", "replace",
-                "reverse", "right", "rpad", "rtrim", "split_part", "strpos", "substr", "translate", "trim", "upper",
+                "ascii",
+                "btrim",
+                "chr",
+                "concat",
+                "left",
+                "length",
+                "lower",
+                "lpad",
+                "ltrim",
+                "repeat",
+                "replace",
+                "reverse",
+                "right",
+                "rpad",
+                "rtrim",
+                "split_part",
+                "strpos",
+                "substr",
+                "translate",
+                "trim",
+                "upper",
             ],
         ),
         (SqlSystemFunctions, &["coalesce", "nullif", "version"]),
         (
             SqlDatetimeFunctions,
             &[
-                "current_date", "current_time", "date_bin", "date_part", "date_trunc", "now", "to_char", "to_date",
+                "current_date",
+                "current_time",
+                "date_bin",
+                "date_part",
+                "date_trunc",
+                "now",
+                "to_char",
+                "to_date",
                 "to_timestamp",
             ],
         ),

@@ -78,8 +78,12 @@ impl Tickets {
                 self.max
             )));
         }
-        let pending =
-            Pending { session: session.id.clone(), user: session.principal.user.clone(), work, expires: now + self.ttl };
+        let pending = Pending {
+            session: session.id.clone(),
+            user: session.principal.user.clone(),
+            work,
+            expires: now + self.ttl,
+        };
         table.pending.insert(handle.clone(), pending);
         Ok(TicketStatementQuery { statement_handle: handle.into() }.as_any().encode_to_vec())
     }
@@ -90,12 +94,16 @@ impl Tickets {
         match table.pending.get(handle) {
             Some(pending) if pending.user == session.principal.user && pending.expires > Instant::now() => {}
             _ => {
-                return Err(Status::not_found("the ticket is unknown, expired or already fetched: run the query again"));
+                return Err(Status::not_found(
+                    "the ticket is unknown, expired or already fetched: run the query again",
+                ));
             }
         }
-        table.pending.remove(handle).map(|pending| (pending.session, pending.work)).ok_or_else(|| {
-            Status::internal("a ticket vanished while it was held")
-        })
+        table
+            .pending
+            .remove(handle)
+            .map(|pending| (pending.session, pending.work))
+            .ok_or_else(|| Status::internal("a ticket vanished while it was held"))
     }
 
     /// Makes a running query known for cancelling, until the guard is dropped.

@@ -54,9 +54,7 @@ impl SqlType {
             T::Date32 | T::Date64 => plain("DATE"),
             T::Time32(unit) | T::Time64(unit) => Self { precision: Some(digits(*unit)), ..plain("TIME") },
             T::Timestamp(unit, None) => Self { precision: Some(digits(*unit)), ..plain("TIMESTAMP") },
-            T::Timestamp(unit, Some(_)) => {
-                Self { precision: Some(digits(*unit)), ..plain("TIMESTAMP WITH TIME ZONE") }
-            }
+            T::Timestamp(unit, Some(_)) => Self { precision: Some(digits(*unit)), ..plain("TIMESTAMP WITH TIME ZONE") },
             T::Duration(_) | T::Interval(_) => plain("INTERVAL"),
             T::List(_) | T::LargeList(_) | T::FixedSizeList(..) | T::ListView(_) | T::LargeListView(_) => {
                 plain("ARRAY")

@@ -1,0 +1,263 @@
+//! An engine in memory that understands a handful of made-up statements.
+//!
+//! `rows N`, `empty`, `odd types`, `endless`, `half` (fails after one batch), `echo` (returns its two parameters),
+//! `insert` (one row, or one per row of parameters), `slow insert`, `no KIND` (fails to plan).
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
+};
+
+use arrow::{
+    array::{DictionaryArray, Int64Array, RecordBatch, StringViewArray},
+    datatypes::{DataType, Field, Int8Type, Schema, SchemaRef},
+};
+use async_trait::async_trait;
+use futures::{StreamExt, stream};
+use parking_lot::Mutex;
+
+use crate::engine::*;
+
+/// What happened inside, for the tests to look at.
+#[derive(Default)]
+pub(crate) struct Seen {
+    pub(crate) updates: AtomicUsize,
+    pub(crate) queries: AtomicUsize,
+    /// Result streams alive.
+    pub(crate) live: AtomicUsize,
+    /// Batches pulled from `endless`.
+    pub(crate) produced: AtomicUsize,
+    /// Statements that were asked to end.
+    pub(crate) cancelled: Mutex<Vec<StatementId>>,
+}
+
+#[derive(Default)]
+pub(crate) struct FakeEngine {
+    pub(crate) seen: Arc<Seen>,
+    pub(crate) sessions: Mutex<Vec<(SessionId, Principal)>>,
+    pub(crate) ingested: Mutex<Vec<(IngestTarget, usize)>>,
+    pub(crate) options: Mutex<HashMap<String, String>>,
+    opened: AtomicUsize,
+}
+
+struct FakeStatement {
+    sql: String,
+    info: StatementInfo,
+    seen: Arc<Seen>,
+}
+
+struct Live(Arc<Seen>);
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        self.0.live.fetch_sub(1, SeqCst);
+    }
+}
+
+fn schema(fields: Vec<Field>) -> SchemaRef {
+    Arc::new(Schema::new(fields))
+}
+
+pub(crate) fn numbers_schema() -> SchemaRef {
+    schema(vec![Field::new("n", DataType::Int64, false), Field::new("s", DataType::Utf8View, true)])
+}
+
+pub(crate) fn numbers(from: usize, count: usize) -> RecordBatch {
+    let n = Int64Array::from_iter_values((from..from + count).map(|i| i as i64));
+    let s =
+        StringViewArray::from_iter((from..from + count).map(|i| (i % 10 != 0).then(|| format!("text number {i:>12}"))));
+    RecordBatch::try_new(numbers_schema(), vec![Arc::new(n), Arc::new(s)]).unwrap()
+}
+
+fn odd_types() -> RecordBatch {
+    let dictionary: DictionaryArray<Int8Type> = ["a", "b", "a"].into_iter().collect();
+    let view = StringViewArray::from(vec!["x", "a text longer than twelve bytes", "z"]);
+    let columns: [(&str, arrow::array::ArrayRef); 2] = [("d", Arc::new(dictionary)), ("v", Arc::new(view))];
+    RecordBatch::try_from_iter(columns).unwrap()
+}
+
+fn unknown_type(name: &str) -> Field {
+    Field::new(name, DataType::Null, true)
+}
+
+#[async_trait]
+impl Engine for FakeEngine {
+    fn product(&self) -> (String, String) {
+        ("Fake".into(), "1.2.3".into())
+    }
+
+    async fn open_session(&self, principal: Principal) -> EngineResult<SessionId> {
+        let id = SessionId(self.opened.fetch_add(1, SeqCst).to_string());
+        self.sessions.lock().push((id.clone(), principal));
+        Ok(id)
+    }
+
+    async fn close_session(&self, session: &SessionId) -> EngineResult<()> {
+        self.sessions.lock().retain(|(id, _)| id != session);
+        Ok(())
+    }
+
+    async fn prepare(&self, _: &SessionId, sql: &str) -> EngineResult<Arc<dyn Statement>> {
+        let none = schema(vec![]);
+        let (dataset_schema, parameter_schema, is_update) = match sql {
+            "odd types" => (odd_types().schema(), none, false),
+            "echo" => (
+                schema(vec![unknown_type("a"), unknown_type("b")]),
+                schema(vec![unknown_type("$1"), unknown_type("$2")]),
+                false,
+            ),
+            "insert ?" => (none, schema(vec![Field::new("$1", DataType::Int64, true)]), true),
+            "insert" | "slow insert" => (none.clone(), none, true),
+            _ if sql.starts_with("rows ")
+                || ["empty", "endless", "half", "SELECT * FROM \"c\".\"s\".\"t\""].contains(&sql) =>
+            {
+                (numbers_schema(), none, false)
+            }
+            _ => return Err(plan_error(sql)),
+        };
+        let info = StatementInfo { dataset_schema, parameter_schema, is_update };
+        Ok(Arc::new(FakeStatement { sql: sql.into(), info, seen: self.seen.clone() }))
+    }
+
+    async fn ingest(
+        &self,
+        _: &SessionId,
+        target: IngestTarget,
+        schema: SchemaRef,
+        mut batches: BatchStream,
+    ) -> EngineResult<u64> {
+        if schema.fields().len() > 2 {
+            return Err(EngineError::new(ErrorKind::InvalidArgument, "column x: the table has no such column"));
+        }
+        let mut rows = 0;
+        while let Some(batch) = batches.next().await {
+            rows += batch?.num_rows();
+        }
+        self.ingested.lock().push((target, rows));
+        Ok(rows as u64)
+    }
+
+    async fn cancel(&self, _: &SessionId, statement: &StatementId) -> EngineResult<bool> {
+        self.seen.cancelled.lock().push(statement.clone());
+        Ok(self.seen.live.load(SeqCst) > 0)
+    }
+
+    async fn catalogs(&self, _: &SessionId) -> EngineResult<Vec<String>> {
+        Ok(vec!["terrace".into(), "other".into()])
+    }
+
+    async fn schemas(&self, _: &SessionId) -> EngineResult<Vec<(String, String)>> {
+        Ok(vec![("terrace".into(), "system".into()), ("terrace".into(), "public".into())])
+    }
+
+    async fn tables(&self, _: &SessionId) -> EngineResult<Vec<TableEntry>> {
+        let entry = |schema: &str, name: &str, kind, primary_key: &[&str]| TableEntry {
+            catalog: "terrace".into(),
+            schema: schema.into(),
+            name: name.into(),
+            kind,
+            columns: numbers_schema(),
+            primary_key: primary_key.iter().map(|column| (*column).to_owned()).collect(),
+        };
+        Ok(vec![
+            entry("system", "tiers", TableKind::SystemTable, &[]),
+            entry("public", "orders", TableKind::BaseTable, &["s", "n"]),
+            entry("public", "recent", TableKind::View, &[]),
+        ])
+    }
+
+    async fn session_options(&self, _: &SessionId) -> EngineResult<HashMap<String, String>> {
+        Ok(self.options.lock().clone())
+    }
+
+    async fn set_session_option(&self, _: &SessionId, name: &str, value: Option<&str>) -> EngineResult<()> {
+        match (name, value) {
+            ("threads", Some("many")) => Err(EngineError::new(ErrorKind::InvalidArgument, "not a number")),
+            ("threads", Some(value)) => {
+                self.options.lock().insert(name.into(), value.into());
+                Ok(())
+            }
+            ("threads", None) => {
+                self.options.lock().remove(name);
+                Ok(())
+            }
+            _ => Err(EngineError::new(ErrorKind::NotFound, "no such option")),
+        }
+    }
+}
+
+fn plan_error(sql: &str) -> EngineError {
+    let kind = match sql {
+        "no table" => ErrorKind::NotFound,
+        "no feature" => ErrorKind::Unimplemented,
+        "no memory" => ErrorKind::ResourceExhausted,
+        "no right" => ErrorKind::PermissionDenied,
+        _ => ErrorKind::InvalidArgument,
+    };
+    EngineError::new(kind, format!("cannot plan: {sql}"))
+}
+
+#[async_trait]
+impl Statement for FakeStatement {
+    fn info(&self) -> &StatementInfo {
+        &self.info
+    }
+
+    async fn bound_schema(&self, parameters: &RecordBatch) -> EngineResult<SchemaRef> {
+        let named = |(field, name): (&Arc<Field>, &str)| Field::new(name, field.data_type().clone(), true);
+        Ok(match self.sql.as_str() {
+            "echo" => schema(parameters.schema().fields().iter().zip(["a", "b"]).map(named).collect()),
+            _ => self.info.dataset_schema.clone(),
+        })
+    }
+
+    async fn query(&self, parameters: Option<RecordBatch>) -> EngineResult<QueryResult> {
+        self.seen.queries.fetch_add(1, SeqCst);
+        self.seen.live.fetch_add(1, SeqCst);
+        let live = Live(self.seen.clone());
+        let batches: BatchStream = match self.sql.as_str() {
+            "odd types" => stream::iter([Ok(odd_types())]).boxed(),
+            "echo" => {
+                let row = parameters.ok_or_else(|| EngineError::new(ErrorKind::InvalidArgument, "no parameters"))?;
+                assert_eq!(row.num_rows(), 1);
+                stream::iter([Ok(row)]).boxed()
+            }
+            "empty" => stream::empty().boxed(),
+            "half" => stream::iter([
+                Ok(numbers(0, 10)),
+                Err(EngineError::new(ErrorKind::ResourceExhausted, "the disk for spilling is full")),
+            ])
+            .boxed(),
+            "endless" => {
+                let seen = self.seen.clone();
+                let next = move |_| {
+                    seen.produced.fetch_add(1, SeqCst);
+                    Ok(numbers(0, 8192))
+                };
+                stream::iter(0..u64::MAX).map(next).boxed()
+            }
+            sql => {
+                let count: usize = sql.trim_start_matches("rows ").parse().unwrap_or(3);
+                let starts = (0..count).step_by(65_536);
+                stream::iter(starts.map(move |from| Ok(numbers(from, 65_536.min(count - from))))).boxed()
+            }
+        };
+        let schema = self.info.dataset_schema.clone();
+        let batches = batches.map(move |batch| {
+            let _alive = &live;
+            batch
+        });
+        Ok(QueryResult { id: StatementId("q".into()), schema, batches: batches.boxed() })
+    }
+
+    async fn update(&self, parameters: Option<RecordBatch>) -> EngineResult<u64> {
+        if self.sql == "slow insert" {
+            tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+        }
+        self.seen.updates.fetch_add(1, SeqCst);
+        Ok(parameters.map_or(1, |rows| rows.num_rows() as u64))
+    }
+}

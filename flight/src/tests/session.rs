@@ -1,0 +1,181 @@
+//! Logging in, sessions, options, stopping.
+
+use std::{collections::HashMap, sync::atomic::Ordering::SeqCst, time::Duration};
+
+use prost::Message;
+use tonic::Code;
+
+use super::{Client, Harness, act, eventually, query, rows, status};
+use crate::{
+    Authentication, FlightOptions,
+    proto::{
+        CloseSessionResult, GetSessionOptionsResult, SessionOptionValue, SetSessionOptionsRequest,
+        SetSessionOptionsResult,
+    },
+};
+
+fn with_password() -> FlightOptions {
+    let authentication = Authentication::Password { user: "ada".into(), password: "secret".into() };
+    FlightOptions { authentication, ..FlightOptions::default() }
+}
+
+async fn refused(client: &mut Client) -> String {
+    let refused = query(client, "rows 3").await.unwrap_err();
+    assert_eq!(refused.code(), Code::Unauthenticated);
+    refused.message().to_owned()
+}
+
+#[tokio::test]
+async fn a_password_buys_a_token() {
+    let harness = Harness::start(with_password()).await;
+    let mut client = harness.connect().await;
+    assert!(refused(&mut client).await.contains("log in with user and password"));
+    for (user, password) in [("ada", ""), ("ada", "wrong"), ("", "secret"), ("bob", "secret")] {
+        let message = client.handshake(user, password).await.unwrap_err().to_string();
+        assert!(message.contains("wrong user or password"), "{message}");
+    }
+    let token = client.handshake("ada", "secret").await.unwrap();
+    assert_eq!(rows(&query(&mut client, "rows 3").await.unwrap()), 3);
+    assert_eq!(harness.engine.sessions.lock()[0].1.user, "ada");
+
+    let mut other = harness.connect().await;
+    other.set_token(String::from_utf8(token.to_vec()).unwrap());
+    assert_eq!(rows(&query(&mut other, "rows 3").await.unwrap()), 3);
+    other.set_token("guess".into());
+    assert!(refused(&mut other).await.contains("log in again"));
+    other.clear_token();
+    other.set_header("authorization", "Digest abc");
+    assert!(refused(&mut other).await.contains("neither 'Basic"));
+}
+
+#[tokio::test]
+async fn credentials_may_come_with_every_call_and_share_one_session() {
+    let harness = Harness::start(with_password()).await;
+    let mut client = harness.connect().await;
+    client.set_header("authorization", "Basic YWRhOnNlY3JldA==");
+    for _ in 0..3 {
+        query(&mut client, "rows 3").await.unwrap();
+    }
+    assert_eq!(harness.engine.sessions.lock().len(), 1);
+}
+
+#[tokio::test]
+async fn an_unused_token_expires_and_full_tables_refuse_newcomers_only() {
+    let options = FlightOptions { session_ttl: Duration::from_millis(300), max_sessions: 1, ..with_password() };
+    let harness = Harness::start(options).await;
+    let mut first = harness.connect().await;
+    first.handshake("ada", "secret").await.unwrap();
+    let mut second = harness.connect().await;
+    assert!(second.handshake("ada", "secret").await.unwrap_err().to_string().contains("which is the limit"));
+    query(&mut first, "rows 3").await.unwrap();
+
+    tokio::time::sleep(Duration::from_millis(350)).await;
+    assert!(refused(&mut first).await.contains("expired"));
+    second.handshake("ada", "secret").await.unwrap();
+    assert_eq!(harness.engine.sessions.lock().len(), 1);
+}
+
+#[tokio::test]
+async fn closing_a_session_frees_it_and_closing_none_is_fine() {
+    let harness = Harness::start(with_password()).await;
+    let mut client = harness.connect().await;
+    let closed = |results: Vec<bytes::Bytes>| CloseSessionResult::decode(results[0].clone()).unwrap().status;
+    assert_eq!(closed(act(&mut client, "CloseSession", vec![]).await.unwrap()), 1);
+
+    client.handshake("ada", "secret").await.unwrap();
+    let waiting = client.execute("rows 3".into(), None).await.unwrap();
+    let prepared = client.prepare("rows 3".into(), None).await.unwrap();
+    assert_eq!(closed(act(&mut client, "CloseSession", vec![]).await.unwrap()), 1);
+    assert!(harness.engine.sessions.lock().is_empty());
+    assert_eq!(harness.server.core.tickets.counts(), (0, 0));
+    assert!(refused(&mut client).await.contains("log in again"));
+    drop((waiting, prepared));
+}
+
+#[tokio::test]
+async fn without_login_a_session_lives_as_long_as_its_connection() {
+    let harness = Harness::open().await;
+    let mut one = harness.connect().await;
+    let mut two = harness.connect().await;
+    for _ in 0..2 {
+        query(&mut one, "rows 3").await.unwrap();
+        query(&mut two, "rows 3").await.unwrap();
+    }
+    assert_eq!(harness.engine.sessions.lock().len(), 2);
+    assert_eq!(harness.server.metrics().sessions(), 2);
+    drop(one);
+    eventually("the session of a lost connection ends", || harness.engine.sessions.lock().len() == 1).await;
+    assert_eq!(rows(&query(&mut two, "rows 3").await.unwrap()), 3);
+}
+
+#[tokio::test]
+async fn session_options_are_set_read_and_refused() {
+    let harness = Harness::open().await;
+    let mut client = harness.connect().await;
+    async fn set(client: &mut Client, name: &str, value: Option<&str>) -> HashMap<String, i32> {
+        let value = value.map_or_else(SessionOptionValue::default, |value| SessionOptionValue::text(value.into()));
+        let request = SetSessionOptionsRequest { session_options: [(name.to_owned(), value)].into() };
+        let results = act(client, "SetSessionOptions", request.encode_to_vec()).await.unwrap();
+        let result = SetSessionOptionsResult::decode(results[0].clone()).unwrap();
+        result.errors.into_iter().map(|(name, error)| (name, error.value)).collect()
+    }
+    assert!(set(&mut client, "threads", Some("4")).await.is_empty());
+    assert_eq!(set(&mut client, "threads", Some("many")).await["threads"], 2);
+    assert_eq!(set(&mut client, "colour", Some("red")).await["colour"], 1);
+    let results = act(&mut client, "GetSessionOptions", vec![]).await.unwrap();
+    let options = GetSessionOptionsResult::decode(results[0].clone()).unwrap().session_options;
+    assert_eq!(options["threads"].clone().into_text().as_deref(), Some("4"));
+    assert!(set(&mut client, "threads", None).await.is_empty());
+    assert!(harness.engine.options.lock().is_empty());
+}
+
+#[tokio::test]
+async fn stopping_lets_calls_end_and_takes_no_new_ones() {
+    let mut harness = Harness::open().await;
+    let mut client = harness.connect().await;
+    query(&mut client, "rows 3").await.unwrap();
+    let mut busy = client.clone();
+    let running = tokio::spawn(async move { busy.execute_update("slow insert".into(), None).await });
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    harness.stop();
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    let late = client.execute("rows 3".into(), None).await.map_err(status);
+    assert!(late.is_err(), "a new call is refused");
+    assert_eq!(running.await.unwrap().unwrap(), 1, "the call under way ends well");
+    assert_eq!(harness.engine.seen.updates.load(SeqCst), 1);
+    tokio::time::timeout(Duration::from_secs(5), &mut harness.serving).await.unwrap().unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn calls_that_do_not_end_are_cut_off_after_the_drain_timeout() {
+    let options = FlightOptions { drain_timeout: Duration::from_millis(100), ..FlightOptions::default() };
+    let mut harness = Harness::start(options).await;
+    let mut client = harness.connect().await;
+    let info = client.execute("endless".into(), None).await.unwrap();
+    let _stream = client.do_get(info.endpoint[0].ticket.clone().unwrap()).await.unwrap();
+    harness.stop();
+    tokio::time::timeout(Duration::from_secs(2), &mut harness.serving).await.unwrap().unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn tickets_expire_and_are_bounded() {
+    let options = FlightOptions { ticket_ttl: Duration::from_millis(200), max_tickets: 2, ..FlightOptions::default() };
+    let harness = Harness::start(options).await;
+    let mut client = harness.connect().await;
+    let info = client.execute("rows 3".into(), None).await.unwrap();
+    client.execute("rows 3".into(), None).await.unwrap();
+    let third = client.execute("rows 3".into(), None).await.unwrap_err();
+    assert_eq!(status(third).code(), Code::ResourceExhausted);
+    assert_eq!(client.execute_update("insert".into(), None).await.unwrap(), 1, "updates need no place");
+    tokio::time::sleep(Duration::from_millis(250)).await;
+    assert_eq!(super::fetch(&mut client, info).await.unwrap_err().code(), Code::NotFound);
+    client.execute("rows 3".into(), None).await.unwrap();
+}
+
+#[tokio::test]
+async fn large_headers_are_accepted() {
+    let harness = Harness::open().await;
+    let mut client = harness.connect().await;
+    client.set_header("some-url-parameter", "x".repeat(20_000));
+    assert_eq!(rows(&query(&mut client, "rows 3").await.unwrap()), 3);
+}

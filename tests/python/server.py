@@ -1,0 +1,94 @@
+"""A real `terrace serve` process for tests: start, query, move, stop, kill."""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import tempfile
+import time
+import urllib.error
+import urllib.request
+
+import adbc_driver_flightsql.dbapi as flight_sql
+
+BINARY = os.environ.get("TERRACE_BIN", str(pathlib.Path(__file__).parents[2] / "target/release/terrace"))
+
+
+class Server:
+    """One server on one data directory; ports are chosen by the system."""
+
+    def __init__(self, data_dir, *arguments, env=None, wait=True):
+        self.data_dir = pathlib.Path(data_dir)
+        self.ready_file = pathlib.Path(tempfile.mkdtemp()) / "ready.json"
+        self.log = tempfile.TemporaryFile("w+")
+        command = [BINARY, "serve", "--data-dir", str(data_dir), "--flight-addr", "127.0.0.1:0",
+                   "--http-addr", "127.0.0.1:0", "--ready-file", str(self.ready_file), *map(str, arguments)]
+        self.process = subprocess.Popen(command, stdout=self.log, stderr=subprocess.STDOUT, env={**os.environ, **(env or {})})
+        if wait:
+            self.wait_ready()
+
+    def wait_ready(self, seconds=60):
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            if self.ready_file.exists() and self.ready_file.read_text().endswith("}"):
+                ready = json.loads(self.ready_file.read_text())
+                self.flight, self.http = ready["flight"], ready["http"]
+                return self
+            if self.process.poll() is not None:
+                raise RuntimeError(f"server ended with {self.process.returncode}:\n{self.output()}")
+            time.sleep(0.02)
+        self.kill()
+        raise TimeoutError(f"server not ready:\n{self.output()}")
+
+    def output(self):
+        self.log.seek(0)
+        return self.log.read()
+
+    def connect(self, **options):
+        return flight_sql.connect(f"grpc://{self.flight}", autocommit=True, **options)
+
+    def query(self, sql):
+        with self.connect() as connection, connection.cursor() as cursor:
+            cursor.execute(sql)
+            return cursor.fetch_arrow_table()
+
+    def request(self, method, path, body=None):
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(f"http://{self.http}{path}", data=data, method=method,
+                                         headers={"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=120) as answer:
+            return json.loads(answer.read() or b"null")
+
+    def budget(self, tier, size):
+        return self.request("PUT", f"/api/v1/tiers/{tier}", {"budget": size})
+
+    def epoch(self, dry_run=False):
+        return self.request("POST", "/api/v1/epochs", {"dry_run": dry_run})
+
+    def tiers(self):
+        return {row["name"]: row for row in self.query("select * from system.tiers").to_pylist()}
+
+    def kill(self):
+        """As a power cut would: SIGKILL."""
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+    def stop(self, seconds=30):
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(timeout=seconds)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+
+
+def terrace(*arguments, check=True, seconds=600, env=None):
+    """Runs the binary and returns the finished process with its output as text."""
+    return subprocess.run([BINARY, *map(str, arguments)], capture_output=True, text=True, check=check, timeout=seconds,
+                          env={**os.environ, **(env or {})})

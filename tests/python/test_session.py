@@ -1,0 +1,111 @@
+"""Credentials, cancelling, clients that go away."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import uuid
+
+import adbc_driver_flightsql.dbapi as flight_sql
+import adbc_driver_manager
+import pytest
+from adbc_driver_flightsql import DatabaseOptions
+
+from helpers import error_of, eventually, execute
+
+# Runs until it is stopped: a product of two large ranges, with the marker as a column.
+LONG = "SELECT a.value + b.value AS n, '{marker}' AS marker FROM generate_series(1, 1000000) a, generate_series(1, 1000000) b"
+
+
+def connect(uri, user=None, password=None):
+    options = {"username": user, "password": password}
+    return flight_sql.connect(uri, db_kwargs={k: v for k, v in options.items() if v is not None}, autocommit=True)
+
+
+def test_credentials(start_server):
+    server = start_server(TERRACE_USER="ada", TERRACE_PASSWORD="secret")
+    with connect(server.uri, "ada", "secret") as connection, connection.cursor() as cursor:
+        assert execute(cursor, "SELECT 1") == [(1,)]
+
+    def attempt(*credentials):
+        with connect(server.uri, *credentials) as connection, connection.cursor() as cursor:
+            execute(cursor, "SELECT 1")
+
+    error = error_of(lambda: attempt("ada", "wrong"))
+    assert error.status_code.name == "UNAUTHENTICATED"
+    assert "wrong user or password" in str(error)
+    error = error_of(attempt)
+    assert error.status_code.name == "UNAUTHENTICATED"
+    assert "log in with user and password" in str(error)
+    bearer = {DatabaseOptions.AUTHORIZATION_HEADER.value: "Bearer made-up"}
+
+    def with_token():
+        with flight_sql.connect(server.uri, db_kwargs=bearer, autocommit=True) as connection:
+            execute(connection.cursor(), "SELECT 1")
+
+    assert error_of(with_token).status_code.name == "UNAUTHENTICATED"
+
+
+def test_cancel_from_another_thread(connection, active_queries):
+    marker = f"m{uuid.uuid4().hex}"
+    with connection.cursor() as cursor:
+        cursor.execute(LONG.format(marker=marker))
+        reader = cursor.fetch_record_batch()
+        reader.read_next_batch()
+        threading.Timer(0.3, cursor.adbc_cancel).start()
+        started = time.monotonic()
+        with pytest.raises((adbc_driver_manager.Error, OSError)):
+            while True:
+                reader.read_next_batch()
+        assert time.monotonic() - started < 10
+    eventually(lambda: active_queries(marker) == 0)
+
+
+def test_a_result_that_is_closed_early_ends_its_query(connection, active_queries):
+    marker = f"m{uuid.uuid4().hex}"
+    with connection.cursor() as cursor:
+        cursor.execute(LONG.format(marker=marker))
+        cursor.fetch_record_batch().read_next_batch()
+        assert active_queries(marker) == 1
+    eventually(lambda: active_queries(marker) == 0)
+
+
+def test_a_killed_client_ends_its_query(uri, active_queries):
+    marker = f"m{uuid.uuid4().hex}"
+    program = (
+        "import sys, time, adbc_driver_flightsql.dbapi as f\n"
+        "c = f.connect(sys.argv[1], autocommit=True).cursor()\n"
+        "c.execute(sys.argv[2])\n"
+        "c.fetch_record_batch().read_next_batch()\n"
+        "print('reading', flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    command = [sys.executable, "-c", program, uri, LONG.format(marker=marker)]
+    client = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert client.stdout.readline().strip() == "reading"
+        assert active_queries(marker) == 1
+        os.kill(client.pid, signal.SIGKILL)
+    finally:
+        client.kill()
+        client.wait()
+    eventually(lambda: active_queries(marker) == 0)
+
+
+def test_many_connections_come_and_go(uri):
+    for _ in range(30):
+        with connect(uri) as connection, connection.cursor() as cursor:
+            assert execute(cursor, "SELECT 1") == [(1,)]
+
+
+def test_data_survives_a_restart_and_stopping_is_clean(start_server):
+    server = start_server()
+    with connect(server.uri) as connection, connection.cursor() as cursor:
+        execute(cursor, "CREATE TABLE kept (id BIGINT)")
+        execute(cursor, "INSERT INTO kept VALUES (1), (2)")
+    assert server.stop() == 0
+    server = start_server()
+    with connect(server.uri) as connection, connection.cursor() as cursor:
+        assert execute(cursor, "SELECT count(*) FROM kept") == [(2,)]
