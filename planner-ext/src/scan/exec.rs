@@ -1,0 +1,428 @@
+//! The plan node of a scan.
+//!
+//! State of a run belongs to an execution, not to the plan: the n-th execution of each partition uses the n-th queue, so
+//! a plan can be executed again. The order of rows is decided at plan time (see [`ScanOrder`]).
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use arrow::datatypes::SchemaRef;
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
+use datafusion::common::{Result, Statistics, internal_err};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::logical_expr::Operator;
+use datafusion::physical_expr::expressions::{BinaryExpr, Column, Literal};
+use datafusion::physical_expr::utils::collect_columns;
+use datafusion::physical_expr::{
+    AcrossPartitions, ConstExpr, DynamicFilterTracking, EquivalenceProperties, LexOrdering, Partitioning, PhysicalExpr,
+    split_conjunction,
+};
+use datafusion::physical_expr_common::physical_expr::is_volatile;
+use datafusion::physical_plan::coop::cooperative;
+use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType, SchedulingType};
+use datafusion::physical_plan::filter_pushdown::{
+    ChildPushdownResult, FilterPushdownPhase, FilterPushdownPropagation, PushedDown,
+};
+use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet};
+use datafusion::physical_plan::projection::{ProjectionExec, all_alias_free_columns, new_projections_for_columns};
+use datafusion::physical_plan::statistics::StatisticsArgs;
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties, ReplaceChildrenOptions};
+use parking_lot::Mutex;
+
+use super::filter::Conjunct;
+use super::metrics::{ScanMetrics, WaitTimer};
+use super::pruning::{DynamicPruner, keep_chunks};
+use super::queue::{ScanQueue, ScanSpec};
+use super::source::ScanSource;
+use super::statistics::scan_statistics;
+use super::stream::ScanStream;
+
+/// Who takes which chunk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ScanOrder {
+    /// Partitions take chunks from one queue as they become ready; no order is declared.
+    Stealing,
+    /// Each partition has a range of chunks and emits in their order.
+    Ordered,
+}
+
+/// What a scan is to do.
+#[derive(Debug, Clone)]
+pub struct ScanConfig {
+    /// What is read.
+    pub source: Arc<ScanSource>,
+    /// Columns of the table in the order of the output.
+    pub projection: Vec<usize>,
+    /// Conjuncts over the table's schema that every emitted row fulfils.
+    pub filters: Vec<Arc<dyn PhysicalExpr>>,
+    /// Conjuncts that change at run time, over the table's schema: used where they help, not promised.
+    pub dynamic: Vec<Arc<dyn PhysicalExpr>>,
+    /// Positions of the chunks that may hold matching rows, ascending.
+    pub chunks: Arc<[u32]>,
+    /// Rows after which each partition may stop.
+    pub fetch: Option<usize>,
+    /// Who takes which chunk.
+    pub order: ScanOrder,
+    /// An order of the rows within each partition, over the output schema; makes the scan `Ordered`.
+    pub ordering: Option<LexOrdering>,
+    /// Output partitions.
+    pub partitions: usize,
+}
+
+impl ScanConfig {
+    /// A scan of all rows and `projection`, on up to `target_partitions` partitions.
+    pub fn new(
+        source: Arc<ScanSource>,
+        projection: Vec<usize>,
+        filters: Vec<Arc<dyn PhysicalExpr>>,
+        fetch: Option<usize>,
+        target_partitions: usize,
+    ) -> Self {
+        let all = 0..source.version.chunks.len() as u32;
+        let (dynamic, order) = (Vec::new(), ScanOrder::Stealing);
+        let (chunks, ordering) = (all.collect(), None);
+        let mut config =
+            Self { source, projection, filters: Vec::new(), dynamic, chunks, fetch, order, ordering, partitions: 1 };
+        config.add_filters(filters);
+        // No more partitions than items: a partition costs a task and, above it, hash tables.
+        config.partitions = config.needed_items().len().clamp(1, target_partitions.max(1));
+        config
+    }
+
+    fn add_filters(&mut self, filters: Vec<Arc<dyn PhysicalExpr>>) {
+        for filter in &filters {
+            self.filters.extend(split_conjunction(filter).into_iter().cloned());
+        }
+        if let Some(keep) = keep_chunks(&self.source, &self.filters) {
+            let kept = |c: &u32| keep.get(*c as usize).copied().unwrap_or(true);
+            self.chunks = self.chunks.iter().copied().filter(kept).collect();
+        }
+    }
+
+    /// Items that may hold matching rows.
+    pub(super) fn items(&self) -> impl Iterator<Item = u32> {
+        self.chunks.iter().copied().chain(self.source.delta_items())
+    }
+
+    /// Items to be read: a limit without filters needs only the first ones.
+    fn needed_items(&self) -> Vec<u32> {
+        let any_will_do = self.filters.is_empty() && self.ordering.is_none();
+        let Some(fetch) = self.fetch.filter(|_| any_will_do) else { return self.items().collect() };
+        let mut rows = 0;
+        let enough = |item: &u32| {
+            let more = rows < fetch as u64;
+            rows += self.source.live_rows(*item);
+            more
+        };
+        self.items().take_while(enough).collect()
+    }
+
+    fn output_schema(&self) -> Result<SchemaRef> {
+        Ok(Arc::new(self.source.schema().project(&self.projection)?))
+    }
+
+    /// An expression over the output, rewritten to the table's schema.
+    fn to_table(&self, expr: &Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>> {
+        let rewrite = |e: Arc<dyn PhysicalExpr>| match e.downcast_ref::<Column>() {
+            Some(column) => match self.projection.get(column.index()) {
+                Some(index) => Ok(Transformed::yes(Arc::new(Column::new(column.name(), *index)) as _)),
+                None => internal_err!("column {column} is not emitted by the scan"),
+            },
+            None => Ok(Transformed::no(e)),
+        };
+        Arc::clone(expr).transform_down(rewrite).data()
+    }
+
+    fn properties(&self, schema: &SchemaRef) -> Result<PlanProperties> {
+        let mut equivalence = match &self.ordering {
+            Some(ordering) => EquivalenceProperties::new_with_orderings(Arc::clone(schema), [ordering.clone()]),
+            None => EquivalenceProperties::new(Arc::clone(schema)),
+        };
+        equivalence.add_constants(self.filters.iter().filter_map(|f| self.constant(f)))?;
+        let partitioning = Partitioning::UnknownPartitioning(self.partitions);
+        Ok(PlanProperties::new(equivalence, partitioning, EmissionType::Incremental, Boundedness::Bounded)
+            .with_scheduling_type(SchedulingType::Cooperative))
+    }
+
+    /// `column = literal` makes an emitted column constant.
+    fn constant(&self, filter: &Arc<dyn PhysicalExpr>) -> Option<ConstExpr> {
+        let equal = filter.downcast_ref::<BinaryExpr>().filter(|b| *b.op() == Operator::Eq)?;
+        let (column, value) = match (equal.left().downcast_ref::<Column>(), equal.right().downcast_ref::<Literal>()) {
+            (Some(column), Some(value)) => (column, value),
+            _ => (equal.right().downcast_ref::<Column>()?, equal.left().downcast_ref::<Literal>()?),
+        };
+        let position = self.projection.iter().position(|p| *p == column.index())?;
+        let column = Arc::new(Column::new(column.name(), position));
+        Some(ConstExpr::new(column, AcrossPartitions::Uniform(Some(value.value().clone()))))
+    }
+}
+
+/// Reads a table version. `EXPLAIN ANALYZE` shows chunks, segments and bytes by tier, and the time waiting for reads.
+#[derive(Debug)]
+pub struct TierScanExec {
+    config: ScanConfig,
+    schema: SchemaRef,
+    properties: Arc<PlanProperties>,
+    metrics: ExecutionPlanMetricsSet,
+    statistics: OnceLock<Arc<Statistics>>,
+    executions: Mutex<Executions>,
+}
+
+/// How often each partition was executed, and the queues that some partition has yet to use.
+#[derive(Default)]
+struct Executions {
+    counts: Vec<usize>,
+    queues: HashMap<usize, Arc<ScanQueue>>,
+}
+
+impl fmt::Debug for Executions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Executions").field("counts", &self.counts).finish_non_exhaustive()
+    }
+}
+
+impl TierScanExec {
+    /// A scan as configured.
+    pub fn try_new(mut config: ScanConfig) -> Result<Self> {
+        if config.ordering.is_some() {
+            config.order = ScanOrder::Ordered;
+        }
+        let schema = config.output_schema()?;
+        let properties = Arc::new(config.properties(&schema)?);
+        let (metrics, statistics) = (ExecutionPlanMetricsSet::new(), OnceLock::new());
+        Ok(Self { config, schema, properties, metrics, statistics, executions: Mutex::default() })
+    }
+
+    /// What it does.
+    pub fn config(&self) -> &ScanConfig {
+        &self.config
+    }
+
+    fn changed(&self, change: impl FnOnce(&mut ScanConfig)) -> Result<Arc<dyn ExecutionPlan>> {
+        let mut config = self.config.clone();
+        change(&mut config);
+        Ok(Arc::new(Self::try_new(config)?))
+    }
+
+    fn queue(&self, context: &TaskContext) -> Result<ScanQueue> {
+        let config = &self.config;
+        let conjuncts: Vec<_> = config.filters.iter().chain(&config.dynamic).cloned().collect();
+        let mut columns: Vec<usize> = Vec::new();
+        let filtered = conjuncts.iter().flat_map(collect_columns).map(|c| c.index());
+        for column in config.projection.iter().copied().chain(filtered) {
+            if !columns.contains(&column) {
+                columns.push(column);
+            }
+        }
+        let metrics = ScanMetrics::new(&self.metrics, &config.source);
+        let items = if config.dynamic.is_empty() { config.needed_items() } else { config.items().collect() };
+        let total = config.source.version.chunks.len();
+        let kept = items.iter().filter(|i| (**i as usize) < total).count();
+        metrics.chunks_total.add(total);
+        metrics.chunks_pruned.add(total - kept);
+        let position = |p: &usize| columns.iter().position(|c| c == p);
+        let spec = ScanSpec {
+            output: config.projection.iter().filter_map(position).collect(),
+            conjuncts: Conjunct::bind_all(&conjuncts, config.source.schema(), &columns)?.into(),
+            source: Arc::clone(&config.source),
+            columns,
+            schema: Arc::clone(&self.schema),
+            slice_rows: context.session_config().batch_size().clamp(1, super::SLICE_ROWS),
+            fetch: config.fetch,
+            metrics,
+        };
+        // Static filters have done their work; with run-time ones they may still exclude more.
+        let pruning = if config.dynamic.is_empty() { Vec::new() } else { conjuncts };
+        let pruner = DynamicPruner::new(Arc::clone(&config.source), pruning);
+        let ordered = config.order == ScanOrder::Ordered;
+        let lanes = if ordered { self.ranges(&items) } else { vec![items] };
+        Ok(ScanQueue::new(Arc::new(spec), lanes, ordered, pruner))
+    }
+
+    /// Cuts the items into one range per partition, of about equally many rows.
+    fn ranges(&self, items: &[u32]) -> Vec<Vec<u32>> {
+        let rows = |item: &u32| self.config.source.live_rows(*item);
+        let (total, partitions) = (items.iter().map(rows).sum::<u64>().max(1), self.config.partitions as u64);
+        let mut lanes = vec![Vec::new(); self.config.partitions];
+        let mut before = 0;
+        for item in items {
+            if let Some(lane) = lanes.get_mut((before * partitions / total) as usize) {
+                lane.push(*item);
+            }
+            before += rows(item).min(total - before - 1);
+        }
+        lanes
+    }
+}
+
+impl DisplayAs for TierScanExec {
+    fn fmt_as(&self, t: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let config = &self.config;
+        let join = |parts: Vec<String>, by: &str| parts.join(by);
+        let columns = join(self.schema.fields().iter().map(|f| f.name().clone()).collect(), ", ");
+        let chunks = format!("{} of {}", config.chunks.len(), config.source.version.chunks.len());
+        let filters: Vec<String> = config.filters.iter().chain(&config.dynamic).map(ToString::to_string).collect();
+        if t == DisplayFormatType::TreeRender {
+            writeln!(f, "table={}", config.source.table.name())?;
+            writeln!(f, "chunks={chunks}")?;
+            return if filters.is_empty() { Ok(()) } else { writeln!(f, "filters={}", join(filters, " AND ")) };
+        }
+        let order = if config.order == ScanOrder::Ordered { "ordered" } else { "stealing" };
+        write!(f, "TierScanExec: table={}, columns=[{columns}], chunks={chunks}", config.source.table.name())?;
+        write!(f, ", partitions={}, {order}", config.partitions)?;
+        if let Some(fetch) = config.fetch {
+            write!(f, ", fetch={fetch}")?;
+        }
+        if let Some(ordering) = &config.ordering {
+            write!(f, ", output_ordering=[{ordering}]")?;
+        }
+        if filters.is_empty() { Ok(()) } else { write!(f, ", filters=[{}]", join(filters, " AND ")) }
+    }
+}
+
+impl ExecutionPlan for TierScanExec {
+    fn name(&self) -> &str {
+        "TierScanExec"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        Vec::new()
+    }
+
+    fn replace_children(
+        self: Arc<Self>,
+        _children: Vec<Arc<dyn ExecutionPlan>>,
+        _options: ReplaceChildrenOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        Ok(self)
+    }
+
+    fn with_new_children(self: Arc<Self>, _children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
+        Ok(self)
+    }
+
+    fn apply_expressions(
+        &self,
+        f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        for filter in self.config.filters.iter().chain(&self.config.dynamic) {
+            if f(filter)? == TreeNodeRecursion::Stop {
+                return Ok(TreeNodeRecursion::Stop);
+            }
+        }
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn reset_state(self: Arc<Self>) -> Result<Arc<dyn ExecutionPlan>> {
+        self.changed(|_| ())
+    }
+
+    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        let partitions = self.config.partitions;
+        if partition >= partitions {
+            return internal_err!("partition {partition} of a scan with {partitions}");
+        }
+        let queue = {
+            let Executions { counts, queues } = &mut *self.executions.lock();
+            counts.resize(partitions, 0);
+            let execution = counts.get(partition).copied().unwrap_or(0);
+            let queue = match queues.get(&execution) {
+                Some(queue) => Arc::clone(queue),
+                None => Arc::new(self.queue(&context)?),
+            };
+            queues.insert(execution, Arc::clone(&queue));
+            if let Some(count) = counts.get_mut(partition) {
+                *count += 1;
+            }
+            if counts.iter().all(|c| *c > execution) {
+                queues.remove(&execution);
+            }
+            queue
+        };
+        let baseline = BaselineMetrics::new(&self.metrics, partition);
+        let wait = WaitTimer::new(&self.metrics, partition);
+        Ok(Box::pin(cooperative(ScanStream::new(queue, partition, baseline, wait))))
+    }
+
+    fn metrics(&self) -> Option<MetricsSet> {
+        Some(self.metrics.clone_inner())
+    }
+
+    fn statistics_from_inputs(&self, _inputs: &[Arc<Statistics>], args: &StatisticsArgs) -> Result<Arc<Statistics>> {
+        let all = match self.statistics.get() {
+            Some(statistics) => Arc::clone(statistics),
+            None => Arc::clone(self.statistics.get_or_init(|| {
+                // Unknown statistics only cost plan quality; a damaged catalog will be reported by whoever needs it.
+                scan_statistics(&self.config).map_or_else(|_| Arc::new(Statistics::new_unknown(&self.schema)), Arc::new)
+            })),
+        };
+        if args.partition().is_none() || self.config.partitions == 1 {
+            return Ok(all);
+        }
+        // Which rows a partition gets is not known before it runs.
+        let mut part = Statistics::clone(&all).to_inexact();
+        let share = 1.0 / self.config.partitions as f64;
+        part.num_rows = part.num_rows.with_estimated_selectivity(share);
+        part.total_byte_size = part.total_byte_size.with_estimated_selectivity(share);
+        Ok(Arc::new(part))
+    }
+
+    fn with_fetch(&self, limit: Option<usize>) -> Option<Arc<dyn ExecutionPlan>> {
+        self.changed(|config| config.fetch = limit).ok()
+    }
+
+    fn fetch(&self) -> Option<usize> {
+        self.config.fetch
+    }
+
+    fn with_preserve_order(&self, preserve_order: bool) -> Option<Arc<dyn ExecutionPlan>> {
+        let change = preserve_order && self.config.order == ScanOrder::Stealing;
+        if change { self.changed(|config| config.order = ScanOrder::Ordered).ok() } else { None }
+    }
+
+    fn try_swapping_with_projection(&self, projection: &ProjectionExec) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+        if !all_alias_free_columns(projection.expr()) || self.config.ordering.is_some() {
+            return Ok(None);
+        }
+        let columns = new_projections_for_columns(projection.expr(), &self.config.projection);
+        self.changed(|config| config.projection = columns).map(Some)
+    }
+
+    fn handle_child_pushdown_result(
+        &self,
+        phase: FilterPushdownPhase,
+        result: ChildPushdownResult,
+        _config: &ConfigOptions,
+    ) -> Result<FilterPushdownPropagation<Arc<dyn ExecutionPlan>>> {
+        let (mut fixed, mut dynamic, mut answers) = (Vec::new(), Vec::new(), Vec::new());
+        for parent in &result.parent_filters {
+            // A limit below a filter is not a limit above it.
+            let usable = self.config.fetch.is_none() && !is_volatile(&parent.filter);
+            let changes = DynamicFilterTracking::classify(&parent.filter).contains_dynamic_filter();
+            let mut answer = PushedDown::No;
+            if usable && changes && phase == FilterPushdownPhase::Post {
+                // Not promised: rows are let through when the filter does not pay.
+                dynamic.push(self.config.to_table(&parent.filter)?);
+            } else if usable && !changes {
+                fixed.push(self.config.to_table(&parent.filter)?);
+                answer = PushedDown::Yes;
+            }
+            answers.push(answer);
+        }
+        let propagation = FilterPushdownPropagation::with_parent_pushdown_result(answers);
+        if fixed.is_empty() && dynamic.is_empty() {
+            return Ok(propagation);
+        }
+        let updated = self.changed(|config| {
+            config.add_filters(fixed);
+            config.dynamic.extend(dynamic);
+        })?;
+        Ok(propagation.with_updated_node(updated))
+    }
+}

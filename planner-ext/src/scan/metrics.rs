@@ -1,0 +1,67 @@
+//! What `EXPLAIN ANALYZE` shows of a scan.
+
+use datafusion::common::instant::Instant;
+use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet, MetricBuilder, Time};
+use terrace_tier_store::tier::TierId;
+
+use super::source::ScanSource;
+
+/// Counts of one execution, shared by its partitions.
+#[derive(Debug, Clone)]
+pub(super) struct ScanMetrics {
+    /// Chunks of the table version.
+    pub chunks_total: Count,
+    /// Chunks that static filters or a limit made unnecessary.
+    pub chunks_pruned: Count,
+    /// Chunks that run-time filters made unnecessary.
+    pub chunks_pruned_dynamic: Count,
+    /// Chunks whose columns were read from their home.
+    pub chunks_cold: Count,
+    tiers: Vec<(Count, Count)>,
+}
+
+impl ScanMetrics {
+    pub(super) fn new(set: &ExecutionPlanMetricsSet, source: &ScanSource) -> Self {
+        let count = |name: String| MetricBuilder::new(set).global_counter(name);
+        let tiers = source.tiers().iter();
+        Self {
+            chunks_total: count("chunks_total".into()),
+            chunks_pruned: count("chunks_pruned".into()),
+            chunks_pruned_dynamic: count("chunks_pruned_dynamic".into()),
+            chunks_cold: count("chunks_cold".into()),
+            tiers: tiers.map(|t| (count(format!("segments_{t}")), count(format!("bytes_{t}")))).collect(),
+        }
+    }
+
+    /// A segment of `bytes` was read on `tier`.
+    pub(super) fn segment(&self, tier: TierId, bytes: u64) {
+        if let Some((segments, total)) = self.tiers.get(usize::from(tier.0)) {
+            segments.add(1);
+            total.add(bytes as usize);
+        }
+    }
+}
+
+/// Measures how long a partition waited for reads.
+#[derive(Debug)]
+pub(super) struct WaitTimer {
+    time: Time,
+    since: Option<Instant>,
+}
+
+impl WaitTimer {
+    pub(super) fn new(set: &ExecutionPlanMetricsSet, partition: usize) -> Self {
+        Self { time: MetricBuilder::new(set).subset_time("io_wait", partition), since: None }
+    }
+
+    #[allow(clippy::disallowed_methods)]
+    pub(super) fn start(&mut self) {
+        self.since.get_or_insert_with(Instant::now);
+    }
+
+    pub(super) fn stop(&mut self) {
+        if let Some(since) = self.since.take() {
+            self.time.add_elapsed(since);
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! Reading a table: chunks on any tier and the delta, as record batches of up to 8,192 rows.
+//!
+//! ```text
+//!   exec        the plan node: properties, push-downs, statistics; one queue per execution
+//!   queue       chunks still to read, reads in flight, chunks ready; shared by the partitions
+//!   open        a chunk whose columns are in reach; counts its segments once when done
+//!   stream      one partition: slices of chunks -> filter -> batches
+//!   filter      conjuncts on a slice, cheapest first; dynamic ones only while they pay
+//!   pruning     which chunks a predicate can match, by their bounds
+//!   statistics  what the planner may believe about the rows of a scan
+//!   metrics     what EXPLAIN ANALYZE shows
+//! ```
+//!
+//! Invariants: nothing is read before the first poll; dropping a stream drops its reads; resident data costs nothing
+//! beyond the kernels that `FilterExec` would run on it.
+
+mod exec;
+mod filter;
+mod metrics;
+mod open;
+mod pruning;
+mod queue;
+mod source;
+mod statistics;
+mod stream;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::prelude::SessionConfig;
+
+pub use exec::{ScanConfig, ScanOrder, TierScanExec};
+pub use source::ScanSource;
+
+/// Rows of a slice: the unit of filtering and of output.
+pub const SLICE_ROWS: usize = 8192;
+
+/// Physical optimizer rules the scan brings along; they run after DataFusion's own.
+pub fn physical_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
+    Vec::new()
+}
+
+/// Session options the scan wants.
+pub fn session_config(config: SessionConfig) -> SessionConfig {
+    config.with_batch_size(SLICE_ROWS)
+}

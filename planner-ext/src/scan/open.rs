@@ -1,0 +1,277 @@
+//! A chunk (or delta batch) whose columns are in reach, given out in slices.
+//!
+//! Arrays are loaded once; slices of them are taken by one partition or, at the end of a scan, by several. When the
+//! last one is done the chunk counts one access for each segment it needed, and the I/O charge of cold bytes ends.
+
+use std::ops::Range;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+
+use arrow::array::{Array, ArrayRef, BooleanArray, BooleanBufferBuilder};
+use datafusion::common::{DataFusionError, Result};
+use roaring::RoaringBitmap;
+use terrace_tier_store::heat::Pattern;
+use terrace_tier_store::table::Chunk;
+use terrace_tier_store::tier::TierId;
+use terrace_tier_store::tier::codec::slice_column;
+use terrace_tier_store::tier::ssd::{Admission, ColdColumns, ColdRead};
+
+use super::queue::ScanSpec;
+use crate::error::store_error;
+
+/// Survivors up to this count make an access a point access.
+const POINT_ROWS: usize = 8;
+
+/// Columns of one item, ready to be sliced.
+pub(super) struct OpenChunk {
+    spec: Arc<ScanSpec>,
+    rows: usize,
+    next: AtomicUsize,
+    arrays: Vec<ArrayRef>,
+    deletions: Option<Arc<RoaringBitmap>>,
+    touched: Option<Touched>,
+    scanned: AtomicUsize,
+    survivors: AtomicUsize,
+    // Holds the charge of the bytes read, not the arrays.
+    _cold: Option<ColdColumns>,
+}
+
+struct Touched {
+    chunk: Arc<Chunk>,
+    /// Per read column: where it lay.
+    tiers: Vec<TierId>,
+}
+
+/// How a chunk can be opened.
+pub(super) enum Opening {
+    /// Everything is in reach.
+    Now(Arc<OpenChunk>),
+    /// Some columns have to be read first.
+    Cold(ColdPart),
+}
+
+/// A chunk with columns that are not resident.
+pub(super) struct ColdPart {
+    spec: Arc<ScanSpec>,
+    item: u32,
+    chunk: Arc<Chunk>,
+    arrays: Vec<Option<(ArrayRef, TierId)>>,
+    missing: Vec<usize>,
+}
+
+impl OpenChunk {
+    /// Loads the handles of the item's columns.
+    pub(super) fn open(spec: &Arc<ScanSpec>, item: u32) -> Result<Opening> {
+        let Some(entry) = spec.source.chunk(item) else {
+            return Self::open_delta(spec, item).map(Opening::Now);
+        };
+        let chunk = &entry.chunk;
+        let mut missing = Vec::new();
+        let mut arrays = Vec::with_capacity(spec.columns.len());
+        for column in spec.columns.iter() {
+            let resident = chunk.segments.get(*column).and_then(|s| s.resident.load_full());
+            if resident.is_none() {
+                missing.push(*column);
+            }
+            arrays.push(resident.map(|r| (Arc::clone(&r.array), r.tier)));
+        }
+        let cold = ColdPart { spec: Arc::clone(spec), item, chunk: Arc::clone(chunk), arrays, missing };
+        Ok(if cold.missing.is_empty() { Opening::Now(cold.complete(None)?) } else { Opening::Cold(cold) })
+    }
+
+    fn open_delta(spec: &Arc<ScanSpec>, item: u32) -> Result<Arc<Self>> {
+        let gone = || DataFusionError::Internal(format!("item {item} is not part of the scanned version"));
+        let batch = spec.source.delta(item).ok_or_else(gone)?;
+        let arrays = spec.columns.iter().map(|c| Arc::clone(batch.column(*c))).collect();
+        Ok(Arc::new(Self::new(spec, batch.num_rows(), arrays, None, None, None)))
+    }
+
+    fn new(
+        spec: &Arc<ScanSpec>,
+        rows: usize,
+        arrays: Vec<ArrayRef>,
+        deletions: Option<Arc<RoaringBitmap>>,
+        touched: Option<Touched>,
+        cold: Option<ColdColumns>,
+    ) -> Self {
+        let count = || AtomicUsize::new(0);
+        let spec = Arc::clone(spec);
+        let (next, scanned, survivors) = (count(), count(), count());
+        Self { spec, rows, next, arrays, deletions, touched, scanned, survivors, _cold: cold }
+    }
+
+    /// The next slice nobody has taken; `None` when all are.
+    pub(super) fn take(&self) -> Option<Range<usize>> {
+        let step = self.spec.slice_rows;
+        if self.next.load(Ordering::Relaxed) >= self.rows {
+            return None;
+        }
+        let start = self.next.fetch_add(step, Ordering::Relaxed);
+        (start < self.rows).then(|| start..self.rows.min(start + step))
+    }
+
+    /// True when a slice is left.
+    pub(super) fn has_more(&self) -> bool {
+        self.next.load(Ordering::Relaxed) < self.rows
+    }
+
+    /// A slice of a read column, by its position in the scan's list.
+    pub(super) fn slice(&self, slot: usize, range: &Range<usize>) -> ArrayRef {
+        self.touch(slot, range.len());
+        match self.arrays.get(slot) {
+            Some(array) if range.len() == array.len() => Arc::clone(array),
+            Some(array) => slice_column(array, range.start, range.len()),
+            None => Arc::new(arrow::array::NullArray::new(range.len())),
+        }
+    }
+
+    /// Lets an emulated device take its time.
+    fn touch(&self, slot: usize, rows: usize) {
+        let Some(touched) = &self.touched else { return };
+        let column = self.spec.columns.get(slot).and_then(|c| touched.chunk.segments.get(*c));
+        if let (Some(tier), Some(segment)) = (touched.tiers.get(slot), column) {
+            self.spec.source.touch(*tier, segment.home.len * rows as u64 / self.rows.max(1) as u64);
+        }
+    }
+
+    /// The rows of a slice that are not deleted; `None` when all of them.
+    pub(super) fn live(&self, range: &Range<usize>) -> Option<BooleanArray> {
+        let deletions = self.deletions.as_ref()?;
+        let span = range.start as u32..range.end as u32;
+        if deletions.range_cardinality(span.clone()) == 0 {
+            return None;
+        }
+        let mut live = BooleanBufferBuilder::new(range.len());
+        live.append_n(range.len(), true);
+        for row in deletions.range(span) {
+            live.set_bit(row as usize - range.start, false);
+        }
+        Some(BooleanArray::new(live.finish(), None))
+    }
+
+    /// Notes that `survivors` of `rows` rows left the scan.
+    pub(super) fn note(&self, rows: usize, survivors: usize) {
+        self.scanned.fetch_add(rows, Ordering::Relaxed);
+        self.survivors.fetch_add(survivors, Ordering::Relaxed);
+    }
+}
+
+impl ColdPart {
+    /// Starts reading what is missing. `None`: the I/O budget has no room now (never with [`Admission::Guaranteed`]).
+    pub(super) fn read(self, admission: Admission) -> Result<Result<ChunkRead, Self>> {
+        let ssd = self.spec.source.store.ssd();
+        let Some(read) = ssd.read_columns(&self.chunk, &self.missing, admission).map_err(store_error)? else {
+            return Ok(Err(self));
+        };
+        self.spec.metrics.chunks_cold.add(1);
+        Ok(Ok(ChunkRead { part: Some(self), read: Some(read) }))
+    }
+
+    /// Bytes that have to be read.
+    pub(super) fn missing_bytes(&self) -> u64 {
+        self.missing.iter().filter_map(|c| self.chunk.segments.get(*c)).map(|s| s.home.len).sum()
+    }
+
+    fn complete(self, cold: Option<ColdColumns>) -> Result<Arc<OpenChunk>> {
+        let home = self.spec.source.home_tier();
+        let mut read = cold.as_ref().map(|c| c.arrays.iter()).into_iter().flatten();
+        let (mut arrays, mut tiers) = (Vec::with_capacity(self.arrays.len()), Vec::with_capacity(self.arrays.len()));
+        for resident in self.arrays {
+            let (array, tier) = match resident {
+                Some(found) => found,
+                None => match read.next() {
+                    Some(array) => (Arc::clone(array), home),
+                    None => return Err(DataFusionError::Internal("a cold read returned too few columns".into())),
+                },
+            };
+            arrays.push(array);
+            tiers.push(tier);
+        }
+        let deletions = self.spec.source.chunk(self.item).and_then(|e| e.deletions.clone());
+        let rows = self.chunk.rows as usize;
+        let touched = Touched { chunk: self.chunk, tiers };
+        Ok(Arc::new(OpenChunk::new(&self.spec, rows, arrays, deletions, Some(touched), cold)))
+    }
+}
+
+/// A chunk on its way; resolves when all bytes are there.
+pub(super) struct ChunkRead {
+    part: Option<ColdPart>,
+    read: Option<ColdRead>,
+}
+
+/// A chunk whose bytes are there.
+pub(super) struct Arrived {
+    part: ColdPart,
+    columns: Columns,
+}
+
+enum Columns {
+    /// Not yet verified and decoded: that is work for the partition that takes the chunk, outside of any lock.
+    Raw(Box<ColdRead>),
+    Decoded(Result<ColdColumns>),
+}
+
+impl Future for ChunkRead {
+    type Output = (u32, Arrived);
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Some(mut read) = self.read.take() else { return Poll::Pending };
+        let columns = if read.is_ready() {
+            Columns::Raw(Box::new(read))
+        } else {
+            match Pin::new(&mut read).poll(cx) {
+                Poll::Ready(columns) => Columns::Decoded(columns.map_err(store_error)),
+                Poll::Pending => {
+                    self.read = Some(read);
+                    return Poll::Pending;
+                }
+            }
+        };
+        match self.part.take() {
+            Some(part) => Poll::Ready((part.item, Arrived { part, columns })),
+            None => Poll::Pending,
+        }
+    }
+}
+
+impl Arrived {
+    /// Verifies and decodes the columns.
+    pub(super) fn open(self) -> Result<Arc<OpenChunk>> {
+        let cold = match self.columns {
+            // Every byte is there, so this does not wait.
+            Columns::Raw(read) => read.wait().map_err(store_error)?,
+            Columns::Decoded(cold) => cold?,
+        };
+        self.part.complete(Some(cold))
+    }
+}
+
+impl Drop for OpenChunk {
+    /// Counts each segment once per scan. What filters read was read from end to end; the other columns were read
+    /// where rows survived. A resident column without survivors was not touched.
+    fn drop(&mut self) {
+        let Some(touched) = self.touched.as_ref().filter(|_| !cfg!(feature = "no-counters")) else { return };
+        let (scanned, survivors) = (*self.scanned.get_mut(), *self.survivors.get_mut());
+        let totals = self.spec.source.store.access_totals();
+        for (slot, (column, tier)) in self.spec.columns.iter().zip(&touched.tiers).enumerate() {
+            let Some(segment) = touched.chunk.segments.get(*column) else { continue };
+            let resident = *tier != self.spec.source.home_tier();
+            let (pattern, values) = if self.spec.filters_on(slot) || survivors == scanned {
+                (Pattern::Sequential, scanned)
+            } else if survivors > POINT_ROWS {
+                (Pattern::Monotonic, survivors)
+            } else {
+                (Pattern::Point, survivors)
+            };
+            if values == 0 && resident {
+                continue;
+            }
+            segment.counters.record(pattern, values as u64);
+            totals.record(*tier, pattern, segment.home.len);
+            self.spec.metrics.segment(*tier, segment.home.len);
+        }
+    }
+}

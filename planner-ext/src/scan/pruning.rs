@@ -1,0 +1,125 @@
+//! Which chunks can hold rows of a predicate, decided by the bounds of their columns.
+//!
+//! Bounds are one Arrow array per column over all chunks of the version, so one evaluation of a `PruningPredicate`
+//! decides about all of them. Static predicates are evaluated at plan time; run-time filters at the first chunk and
+//! again when one of them changed.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, BooleanArray, UInt64Array};
+use datafusion::common::pruning::PruningStatistics;
+use datafusion::common::{Column, ScalarValue};
+use datafusion::logical_expr::Operator;
+use datafusion::physical_expr::expressions::{BinaryExpr, CaseExpr, lit};
+use datafusion::physical_expr::{DynamicFilterTracking, PhysicalExpr, conjunction};
+use datafusion::physical_expr_common::physical_expr::snapshot_physical_expr;
+use datafusion::physical_optimizer::pruning::PruningPredicateBuilder;
+
+use super::source::ScanSource;
+
+/// The bounds of all chunks of a version.
+struct ChunkBounds<'a> {
+    source: &'a ScanSource,
+}
+
+impl ChunkBounds<'_> {
+    fn of(&self, column: &Column) -> Option<&terrace_tier_store::table::ColumnBounds> {
+        let index = self.source.schema().index_of(&column.name).ok()?;
+        self.source.version.statistics.column(index).ok()
+    }
+}
+
+impl PruningStatistics for ChunkBounds<'_> {
+    fn min_values(&self, column: &Column) -> Option<ArrayRef> {
+        self.of(column).map(|b| Arc::clone(&b.min))
+    }
+
+    fn max_values(&self, column: &Column) -> Option<ArrayRef> {
+        self.of(column).map(|b| Arc::clone(&b.max))
+    }
+
+    fn num_containers(&self) -> usize {
+        self.source.version.chunks.len()
+    }
+
+    fn null_counts(&self, column: &Column) -> Option<ArrayRef> {
+        self.of(column).map(|b| Arc::new(b.null_counts.clone()) as ArrayRef)
+    }
+
+    fn row_counts(&self) -> Option<ArrayRef> {
+        let rows = self.source.version.chunks.iter().map(|c| u64::from(c.chunk.rows));
+        Some(Arc::new(UInt64Array::from_iter_values(rows)))
+    }
+
+    fn contained(&self, _column: &Column, _values: &HashSet<ScalarValue>) -> Option<BooleanArray> {
+        None
+    }
+}
+
+/// For each chunk of the version: can it hold a row for which all `filters` (over the table's schema) are true?
+/// `None`: nothing is known, keep all.
+pub(super) fn keep_chunks(source: &ScanSource, filters: &[Arc<dyn PhysicalExpr>]) -> Option<Vec<bool>> {
+    if filters.is_empty() || source.version.chunks.is_empty() {
+        return None;
+    }
+    let predicate = widen(&snapshot_physical_expr(conjunction(filters.iter().cloned())).ok()?);
+    let pruning = PruningPredicateBuilder::new().with_file_schema(Arc::clone(source.schema())).build(predicate)?;
+    match pruning.prune(&ChunkBounds { source }) {
+        Ok(keep) if keep.len() == source.version.chunks.len() => Some(keep),
+        Ok(_) => None,
+        Err(error) => {
+            tracing::debug!(%error, table = %source.table.name(), "chunks are not pruned");
+            None
+        }
+    }
+}
+
+/// A partitioned hash join routes its filter through `CASE hash % n WHEN i THEN filter_i`. The bounds know nothing of
+/// hashes, but whatever passes passes one of the branches, and their disjunction can be pruned with.
+fn widen(predicate: &Arc<dyn PhysicalExpr>) -> Arc<dyn PhysicalExpr> {
+    // Only conjuncts may be replaced by something weaker: below a NOT it would be stronger.
+    let conjuncts = datafusion::physical_expr::split_conjunction(predicate);
+    let widened = conjuncts.into_iter().map(|conjunct| {
+        let Some(case) = conjunct.downcast_ref::<CaseExpr>() else { return Arc::clone(conjunct) };
+        let mut branches: Vec<_> = case.when_then_expr().iter().map(|(_, then)| Arc::clone(then)).collect();
+        branches.extend(case.else_expr().cloned());
+        let either = |a, b| Arc::new(BinaryExpr::new(a, Operator::Or, b)) as Arc<dyn PhysicalExpr>;
+        branches.into_iter().reduce(either).unwrap_or_else(|| lit(false))
+    });
+    conjunction(widened)
+}
+
+/// Prunes by filters that change while the scan runs.
+pub(super) struct DynamicPruner {
+    source: Arc<ScanSource>,
+    filters: Vec<Arc<dyn PhysicalExpr>>,
+    tracking: Option<DynamicFilterTracking>,
+    keep: Option<Vec<bool>>,
+}
+
+impl DynamicPruner {
+    /// A pruner by `filters` over the table's schema; static ones may be among them and sharpen the rest.
+    pub(super) fn new(source: Arc<ScanSource>, filters: Vec<Arc<dyn PhysicalExpr>>) -> Self {
+        Self { source, filters, tracking: None, keep: None }
+    }
+
+    /// False when no row of the item can pass the filters as they are now. Delta items always can.
+    pub(super) fn keeps(&mut self, item: u32) -> bool {
+        if self.filters.is_empty() {
+            return true;
+        }
+        let changed = match &mut self.tracking {
+            Some(tracking) => tracking.watcher().is_some_and(|w| w.changed()),
+            None => {
+                // Subscribes before the first look, so no change in between is missed.
+                self.tracking = Some(DynamicFilterTracking::classify(&conjunction(self.filters.iter().cloned())));
+                true
+            }
+        };
+        if changed {
+            self.keep = keep_chunks(&self.source, &self.filters);
+        }
+        self.keep.as_ref().and_then(|keep| keep.get(item as usize).copied()).unwrap_or(true)
+    }
+}

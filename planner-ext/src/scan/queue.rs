@@ -1,0 +1,389 @@
+//! The work of one execution: what is still to read, reads in flight, chunks that are ready.
+//!
+//! A `stealing` scan has one lane that all partitions take from: ready chunks first, then resident ones, at the end
+//! slices of chunks that others still work on. An `ordered` scan has a lane per partition and takes strictly in order.
+//! Reads start at the first poll and go ahead of use up to a bound and as far as the I/O budget admits; a partition that
+//! has nothing else to do is admitted always, so scans cannot wait for each other.
+//!
+//! Every read wakes every waiting partition: the one that polled last may not be the one that is polled next.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+
+use arrow::datatypes::SchemaRef;
+use datafusion::common::Result;
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
+use parking_lot::Mutex;
+use terrace_tier_store::tier::ssd::Admission;
+
+use super::filter::Conjunct;
+use super::metrics::ScanMetrics;
+use super::open::{Arrived, ChunkRead, OpenChunk, Opening};
+use super::pruning::DynamicPruner;
+use super::source::ScanSource;
+
+/// Bytes of a lane that may be in flight or ready: what keeps a fast SSD busy while a chunk is worked on.
+const LOOK_AHEAD_BYTES: u64 = 32 << 20;
+
+/// What does not change during an execution.
+pub(super) struct ScanSpec {
+    /// What is read.
+    pub source: Arc<ScanSource>,
+    /// Table columns read: those of the output first.
+    pub columns: Vec<usize>,
+    /// Positions in `columns` of the output's columns.
+    pub output: Vec<usize>,
+    /// Output schema.
+    pub schema: SchemaRef,
+    /// Filters over `columns`.
+    pub conjuncts: Arc<[Conjunct]>,
+    /// Rows of a slice and of an output batch.
+    pub slice_rows: usize,
+    /// Rows after which the scan may stop.
+    pub fetch: Option<usize>,
+    /// Counts of the execution.
+    pub metrics: ScanMetrics,
+}
+
+impl ScanSpec {
+    /// True when a filter reads the column at this position.
+    pub(super) fn filters_on(&self, slot: usize) -> bool {
+        self.conjuncts.iter().any(|c| c.slots().contains(&slot))
+    }
+}
+
+/// The shared state of one execution.
+pub(super) struct ScanQueue {
+    pub(super) spec: Arc<ScanSpec>,
+    lanes: Vec<Mutex<Lane>>,
+    wakers: Arc<Wakers>,
+    pruner: Mutex<DynamicPruner>,
+    ordered: bool,
+    live: AtomicUsize,
+    collected: AtomicUsize,
+    closed: AtomicBool,
+}
+
+#[derive(Default)]
+struct Lane {
+    started: bool,
+    /// Not yet classified, in order.
+    pending: VecDeque<u32>,
+    /// In an ordered scan: what is to be taken, in order.
+    order: VecDeque<u32>,
+    resident: VecDeque<u32>,
+    cold: VecDeque<u32>,
+    reads: FuturesUnordered<ChunkRead>,
+    in_flight: BTreeSet<u32>,
+    ready: BTreeMap<u32, Arrived>,
+    /// Bytes in flight or ready, by item.
+    ahead: BTreeMap<u32, u64>,
+    ahead_bytes: u64,
+    /// Chunks being worked on.
+    open: Vec<Arc<OpenChunk>>,
+}
+
+/// What a partition works on next.
+enum Taken {
+    /// A chunk that nobody works on yet.
+    Opened(Arc<OpenChunk>),
+    /// The same, its bytes just read.
+    Arrived(Arrived),
+    /// A chunk of another partition, to help with.
+    Shared(Arc<OpenChunk>),
+}
+
+#[derive(Default)]
+struct Wakers(Mutex<Vec<Option<Waker>>>);
+
+impl Wakers {
+    fn register(&self, partition: usize, waker: &Waker) {
+        let mut wakers = self.0.lock();
+        if wakers.len() <= partition {
+            wakers.resize(partition + 1, None);
+        }
+        if let Some(slot) = wakers.get_mut(partition) {
+            *slot = Some(waker.clone());
+        }
+    }
+}
+
+impl Wake for Wakers {
+    fn wake(self: Arc<Self>) {
+        let waiting: Vec<Waker> = self.0.lock().iter_mut().filter_map(Option::take).collect();
+        waiting.into_iter().for_each(Waker::wake);
+    }
+}
+
+impl ScanQueue {
+    /// A queue over `lanes` of items: one lane shared by all partitions, or one for each.
+    pub(super) fn new(spec: Arc<ScanSpec>, lanes: Vec<Vec<u32>>, ordered: bool, pruner: DynamicPruner) -> Self {
+        let lane = |items: Vec<u32>| Mutex::new(Lane { pending: items.into(), ..Lane::default() });
+        Self {
+            spec,
+            lanes: lanes.into_iter().map(lane).collect(),
+            wakers: Arc::default(),
+            pruner: Mutex::new(pruner),
+            ordered,
+            live: AtomicUsize::new(0),
+            collected: AtomicUsize::new(0),
+            closed: AtomicBool::new(false),
+        }
+    }
+
+    /// A stream of the execution begins.
+    pub(super) fn enter(&self) {
+        self.live.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// A stream ends. With the last one, reads are withdrawn and bytes given back; what was not taken may still be read
+    /// by partitions that start later.
+    pub(super) fn leave(&self) {
+        if self.live.fetch_sub(1, Ordering::SeqCst) > 1 {
+            return;
+        }
+        for lane in &self.lanes {
+            lane.lock().withdraw();
+        }
+    }
+
+    /// Notes rows that will leave the scan; true when there are enough. Only an unordered scan may stop a partition
+    /// because others delivered.
+    pub(super) fn collect(&self, rows: usize) -> bool {
+        let (Some(fetch), false) = (self.spec.fetch, self.ordered) else { return false };
+        let enough = self.collected.fetch_add(rows, Ordering::SeqCst) + rows >= fetch;
+        if enough {
+            self.close();
+        }
+        enough
+    }
+
+    fn close(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+        Arc::clone(&self.wakers).wake();
+    }
+
+    /// The next chunk for a partition; `None` when there is no more.
+    pub(super) fn poll_next(&self, partition: usize, cx: &mut Context<'_>) -> Poll<Result<Option<Arc<OpenChunk>>>> {
+        let lane = if self.ordered { self.lanes.get(partition) } else { self.lanes.first() };
+        let Some(lane) = lane else { return Poll::Ready(Ok(None)) };
+        let taken = std::task::ready!(self.poll_taken(&mut lane.lock(), partition, cx));
+        let opened = match taken {
+            Ok(None) => return Poll::Ready(Ok(None)),
+            Ok(Some(Taken::Shared(chunk))) => return Poll::Ready(Ok(Some(chunk))),
+            Ok(Some(Taken::Opened(chunk))) => Ok(chunk),
+            Ok(Some(Taken::Arrived(arrived))) => arrived.open(),
+            Err(error) => Err(error),
+        };
+        match opened {
+            Ok(chunk) => {
+                if !self.ordered {
+                    lane.lock().open.push(Arc::clone(&chunk));
+                }
+                Poll::Ready(Ok(Some(chunk)))
+            }
+            Err(error) => {
+                lane.lock().clear();
+                self.close();
+                Poll::Ready(Err(error))
+            }
+        }
+    }
+
+    fn poll_taken(&self, lane: &mut Lane, partition: usize, cx: &mut Context<'_>) -> Poll<Result<Option<Taken>>> {
+        if self.closed.load(Ordering::SeqCst) {
+            lane.clear();
+            return Poll::Ready(Ok(None));
+        }
+        // Registered before anything is looked at: a read that ends from now on wakes this partition again.
+        self.wakers.register(partition, cx.waker());
+        if !lane.started {
+            self.classify(lane);
+        }
+        // Exhausted chunks give their charge back before anything new asks for room.
+        lane.open.retain(|chunk| chunk.has_more());
+        loop {
+            self.read_ahead(lane)?;
+            self.gather(lane);
+            let taken = if self.ordered { self.take_in_order(lane)? } else { self.take_any(lane)? };
+            if let Some(chunk) = taken {
+                self.read_ahead(lane)?;
+                return Poll::Ready(Ok(Some(chunk)));
+            }
+            if !lane.reads.is_empty() {
+                return Poll::Pending;
+            }
+            if lane.is_done(self.ordered) {
+                return Poll::Ready(Ok(None));
+            }
+            // Nothing in flight, nothing to work on: this partition must not depend on the budget of others.
+            self.start_read(lane, Admission::Guaranteed)?;
+        }
+    }
+
+    /// Sorts the items into those in reach and those to be read. A move may change that; both ways are prepared for it.
+    fn classify(&self, lane: &mut Lane) {
+        lane.started = true;
+        let columns = &self.spec.columns;
+        for item in std::mem::take(&mut lane.pending) {
+            let in_reach = self.spec.source.chunk(item).is_none_or(|entry| {
+                columns.iter().all(|c| entry.chunk.segments.get(*c).is_some_and(|s| s.resident.load().is_some()))
+            });
+            if self.ordered {
+                lane.order.push_back(item);
+            }
+            if !in_reach {
+                lane.cold.push_back(item);
+            } else if !self.ordered {
+                lane.resident.push_back(item);
+            }
+        }
+    }
+
+    /// False when run-time filters exclude the item now; counted.
+    fn keeps(&self, item: u32) -> bool {
+        let keeps = self.pruner.lock().keeps(item);
+        if !keeps {
+            self.spec.metrics.chunks_pruned_dynamic.add(1);
+        }
+        keeps
+    }
+
+    /// Queues reads while there is room. A scan with a limit looks only one chunk ahead.
+    fn read_ahead(&self, lane: &mut Lane) -> Result<()> {
+        let limit = if self.spec.fetch.is_some() { 1 } else { LOOK_AHEAD_BYTES };
+        while !lane.cold.is_empty() && lane.ahead_bytes < limit {
+            if !self.start_read(lane, Admission::Prefetch)? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Starts the read of the first cold chunk that is still wanted; false when the budget has no room.
+    fn start_read(&self, lane: &mut Lane, admission: Admission) -> Result<bool> {
+        while let Some(item) = lane.cold.pop_front() {
+            if !self.keeps(item) {
+                lane.skip(item);
+                continue;
+            }
+            match OpenChunk::open(&self.spec, item)? {
+                // Moved here since it was classified; an ordered lane comes to it by its order.
+                Opening::Now(_) if self.ordered => {}
+                Opening::Now(_) => lane.resident.push_back(item),
+                Opening::Cold(part) => {
+                    let bytes = part.missing_bytes();
+                    let Ok(read) = part.read(admission)? else {
+                        lane.cold.push_front(item);
+                        return Ok(false);
+                    };
+                    lane.reads.push(read);
+                    lane.in_flight.insert(item);
+                    lane.ahead.insert(item, bytes);
+                    lane.ahead_bytes += bytes;
+                }
+            }
+            return Ok(true);
+        }
+        Ok(true)
+    }
+
+    /// Moves finished reads to the ready chunks.
+    fn gather(&self, lane: &mut Lane) {
+        let waker = Waker::from(Arc::clone(&self.wakers));
+        let mut cx = Context::from_waker(&waker);
+        while let Poll::Ready(Some((item, chunk))) = lane.reads.poll_next_unpin(&mut cx) {
+            lane.in_flight.remove(&item);
+            lane.ready.insert(item, chunk);
+        }
+    }
+
+    fn take_any(&self, lane: &mut Lane) -> Result<Option<Taken>> {
+        while let Some((item, chunk)) = lane.ready.pop_first() {
+            lane.end_ahead(item);
+            if self.keeps(item) {
+                return Ok(Some(Taken::Arrived(chunk)));
+            }
+        }
+        while let Some(item) = lane.resident.pop_front() {
+            if !self.keeps(item) {
+                continue;
+            }
+            match OpenChunk::open(&self.spec, item)? {
+                Opening::Now(chunk) => return Ok(Some(Taken::Opened(chunk))),
+                // Moved away since it was classified.
+                Opening::Cold(_) => lane.cold.push_back(item),
+            }
+        }
+        Ok(lane.open.iter().find(|chunk| chunk.has_more()).cloned().map(Taken::Shared))
+    }
+
+    fn take_in_order(&self, lane: &mut Lane) -> Result<Option<Taken>> {
+        while let Some(item) = lane.order.front().copied() {
+            let ready = match lane.ready.remove(&item) {
+                Some(chunk) => {
+                    lane.end_ahead(item);
+                    Some(chunk)
+                }
+                None if lane.in_flight.contains(&item) || lane.cold.front() == Some(&item) => return Ok(None),
+                None => None,
+            };
+            if !self.keeps(item) {
+                lane.order.pop_front();
+                continue;
+            }
+            if let Some(chunk) = ready {
+                lane.order.pop_front();
+                return Ok(Some(Taken::Arrived(chunk)));
+            }
+            match OpenChunk::open(&self.spec, item)? {
+                Opening::Now(chunk) => {
+                    lane.order.pop_front();
+                    return Ok(Some(Taken::Opened(chunk)));
+                }
+                Opening::Cold(_) => {
+                    lane.cold.push_front(item);
+                    return Ok(None);
+                }
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl Lane {
+    fn is_done(&self, ordered: bool) -> bool {
+        if ordered {
+            self.order.is_empty()
+        } else {
+            self.cold.is_empty() && self.ready.is_empty() && self.resident.is_empty()
+        }
+    }
+
+    /// A pruned item is not waited for.
+    fn skip(&mut self, item: u32) {
+        self.order.retain(|o| *o != item);
+    }
+
+    fn end_ahead(&mut self, item: u32) {
+        self.ahead_bytes -= self.ahead.remove(&item).unwrap_or(0);
+    }
+
+    fn clear(&mut self) {
+        *self = Self { started: true, ..Self::default() };
+    }
+
+    fn withdraw(&mut self) {
+        self.reads = FuturesUnordered::new();
+        let mut back: Vec<u32> = std::mem::take(&mut self.in_flight).into_iter().collect();
+        back.extend(std::mem::take(&mut self.ready).into_keys());
+        back.sort_unstable();
+        back.into_iter().rev().for_each(|item| self.cold.push_front(item));
+        self.ahead.clear();
+        self.ahead_bytes = 0;
+        self.open.clear();
+    }
+}

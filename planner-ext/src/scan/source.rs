@@ -1,0 +1,77 @@
+//! What a scan reads: one version of one table, addressed by items.
+//!
+//! An item is a position in `version.chunks`, or, from there on, a position in `version.delta`.
+
+use std::sync::Arc;
+
+use arrow::datatypes::SchemaRef;
+use terrace_tier_store::Store;
+use terrace_tier_store::table::{ChunkEntry, Table, TableVersion};
+use terrace_tier_store::tier::TierId;
+
+/// A table as one statement sees it.
+#[derive(Debug)]
+pub struct ScanSource {
+    /// The store: tiers, access totals.
+    pub store: Arc<Store>,
+    /// The table, for names and insertion.
+    pub table: Arc<Table>,
+    /// The snapshot.
+    pub version: Arc<TableVersion>,
+    tiers: Vec<String>,
+}
+
+impl ScanSource {
+    /// The given version of a table.
+    pub fn new(store: Arc<Store>, table: Arc<Table>, version: Arc<TableVersion>) -> Self {
+        let mut tiers: Vec<String> = store.memory_tiers().iter().map(|t| t.name().to_owned()).collect();
+        tiers.push("ssd".to_owned());
+        Self { store, table, version, tiers }
+    }
+
+    /// Notes that `bytes` of a segment are read in place on `tier`: an emulated device takes its time for it.
+    pub(super) fn touch(&self, tier: TierId, bytes: u64) {
+        if let Some(tier) = self.store.memory_tiers().get(usize::from(tier.0)) {
+            tier.touch(bytes, 0);
+        }
+    }
+
+    /// Columns of the table.
+    pub fn schema(&self) -> &SchemaRef {
+        self.table.schema()
+    }
+
+    /// Names of the tiers by [`TierId`]; the home tier is the last.
+    pub fn tiers(&self) -> &[String] {
+        &self.tiers
+    }
+
+    /// The tier that every segment has its home on.
+    pub fn home_tier(&self) -> TierId {
+        TierId(self.tiers.len().saturating_sub(1) as u8)
+    }
+
+    /// The chunk of an item; `None` for the delta.
+    pub fn chunk(&self, item: u32) -> Option<&ChunkEntry> {
+        self.version.chunks.get(item as usize)
+    }
+
+    /// Items of the delta.
+    pub fn delta_items(&self) -> std::ops::Range<u32> {
+        let first = self.version.chunks.len() as u32;
+        first..first + self.version.delta.len() as u32
+    }
+
+    /// The delta batch of an item.
+    pub fn delta(&self, item: u32) -> Option<&arrow::array::RecordBatch> {
+        self.version.delta.get((item as usize).checked_sub(self.version.chunks.len())?)
+    }
+
+    /// Rows of an item that are not deleted.
+    pub fn live_rows(&self, item: u32) -> u64 {
+        match self.chunk(item) {
+            Some(entry) => entry.live_rows(),
+            None => self.delta(item).map_or(0, |batch| batch.num_rows() as u64),
+        }
+    }
+}

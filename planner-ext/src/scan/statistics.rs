@@ -1,0 +1,160 @@
+//! What the planner may believe about the rows of a scan.
+//!
+//! An exact statistic is taken as the answer of COUNT, MIN or MAX, so exact means: no filter, no limit, no deleted row,
+//! bounds that are values of the column. Distinct counts are never claimed. Everything else is an estimate.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, RecordBatch, UInt32Array};
+use arrow::compute::take;
+use arrow::datatypes::DataType;
+use datafusion::common::stats::Precision;
+use datafusion::common::{ColumnStatistics, Result, ScalarValue, Statistics};
+use datafusion::functions_aggregate::min_max::{MaxAccumulator, MinAccumulator};
+use datafusion::logical_expr::Accumulator;
+use datafusion::physical_expr::intervals::utils::check_support;
+use datafusion::physical_expr::utils::collect_columns;
+use datafusion::physical_expr::{AnalysisContext, PhysicalExpr, analyze, conjunction};
+
+use super::exec::ScanConfig;
+use super::source::ScanSource;
+
+/// Share of rows that a predicate of unknown effect is believed to keep, as DataFusion believes.
+const UNKNOWN_SELECTIVITY: f64 = 0.2;
+
+/// Statistics of the output of a scan.
+pub(super) fn scan_statistics(config: &ScanConfig) -> Result<Statistics> {
+    let source = &config.source;
+    let mut wanted = config.projection.clone();
+    wanted.extend(config.filters.iter().flat_map(collect_columns).map(|c| c.index()));
+    wanted.sort_unstable();
+    wanted.dedup();
+
+    let mut table = Statistics::new_unknown(source.schema());
+    for column in wanted {
+        if let Some(statistics) = table.column_statistics.get_mut(column) {
+            *statistics = column_statistics(source, &config.chunks, column)?;
+        }
+    }
+    let rows: u64 = config.items().map(|item| source.live_rows(item)).sum();
+    table.num_rows = Precision::Exact(rows as usize);
+
+    let projection = config.projection.iter();
+    let bytes =
+        projection.clone().filter_map(|c| table.column_statistics.get(*c)?.byte_size.get_value().copied()).sum();
+    table.total_byte_size = Precision::Inexact(bytes);
+    let filtered = filter(table, &config.filters, source)?;
+    let mut output = filtered.project(Some(&config.projection));
+    if config.fetch.is_some() {
+        output = output.with_fetch(config.fetch, 0, 1)?.to_inexact();
+    }
+    Ok(if config.dynamic.is_empty() { output } else { output.to_inexact() })
+}
+
+/// Scales statistics by the believed selectivity of `filters`.
+fn filter(input: Statistics, filters: &[Arc<dyn PhysicalExpr>], source: &ScanSource) -> Result<Statistics> {
+    if filters.is_empty() {
+        return Ok(input);
+    }
+    let schema = source.schema();
+    let mut output = input.to_inexact();
+    let (known, unknown): (Vec<_>, Vec<_>) = filters.iter().cloned().partition(|f| check_support(f, schema));
+    let mut selectivity = UNKNOWN_SELECTIVITY.powi(unknown.len().min(3) as i32);
+    if !known.is_empty() {
+        let context = AnalysisContext::try_from_statistics(schema, &output.column_statistics)?;
+        // The bounds of some types cannot be analysed; that is no reason to fail a statement.
+        match analyze(&conjunction(known), context, schema) {
+            Ok(analysis) => {
+                selectivity *= analysis.selectivity.unwrap_or(1.0);
+                for (column, boundary) in output.column_statistics.iter_mut().zip(analysis.boundaries) {
+                    let Some(interval) = boundary.interval else { continue };
+                    let bound = |v: ScalarValue| if v.is_null() { Precision::Absent } else { Precision::Inexact(v) };
+                    let (lower, upper) = interval.into_bounds();
+                    (column.min_value, column.max_value) = (bound(lower), bound(upper));
+                }
+            }
+            Err(_) => selectivity *= UNKNOWN_SELECTIVITY,
+        }
+    }
+    let scale = |p: Precision<usize>| p.with_estimated_selectivity(selectivity);
+    output.num_rows = scale(output.num_rows);
+    output.total_byte_size = scale(output.total_byte_size);
+    for column in &mut output.column_statistics {
+        column.byte_size = scale(column.byte_size);
+        column.null_count = scale(column.null_count);
+    }
+    Ok(output)
+}
+
+/// Statistics of one column over some chunks and the delta.
+fn column_statistics(source: &ScanSource, chunks: &[u32], column: usize) -> Result<ColumnStatistics> {
+    let version = &source.version;
+    let bounds = version.statistics.column(column).map_err(crate::error::store_error)?;
+    let positions = UInt32Array::from_iter_values(chunks.iter().copied());
+    let entries = || chunks.iter().filter_map(|c| source.chunk(*c));
+    let all_null = |i: usize, rows: u32| bounds.null_counts.value(i) == u64::from(rows);
+
+    let mut exact = !version.has_deletions();
+    let (mut nulls, mut bytes, mut min_known, mut max_known) = (0, 0, true, true);
+    for (item, entry) in chunks.iter().map(|c| *c as usize).zip(entries()) {
+        nulls += bounds.null_counts.value(item);
+        bytes += entry.chunk.segments.get(column).map_or(0, |s| s.home.len);
+        let empty = all_null(item, entry.chunk.rows);
+        exact &= empty || bounds.exact.value(item);
+        min_known &= empty || bounds.min.is_valid(item);
+        max_known &= empty || bounds.max.is_valid(item);
+    }
+    let mut min = vec![take(&bounds.min, &positions, None)?];
+    let mut max = vec![take(&bounds.max, &positions, None)?];
+    for batch in version.delta.iter() {
+        let array = batch.column(column);
+        nulls += array.logical_null_count() as u64;
+        bytes += array.get_array_memory_size() as u64;
+        let comparable = comparable_delta(batch, array);
+        (min_known, max_known) = (min_known && comparable, max_known && comparable);
+        min.push(Arc::clone(array));
+        max.push(Arc::clone(array));
+    }
+    let data_type = bounds.min.data_type();
+    let ordered = !data_type.is_nested() && *data_type != DataType::Null;
+    let (min_value, max_value) = if ordered {
+        let (least, most) = (MinAccumulator::try_new(data_type)?, MaxAccumulator::try_new(data_type)?);
+        (
+            min_known.then(|| extreme(least, &min, exact)).transpose()?.unwrap_or_default(),
+            max_known.then(|| extreme(most, &max, exact)).transpose()?.unwrap_or_default(),
+        )
+    } else {
+        (Precision::Absent, Precision::Absent)
+    };
+    Ok(ColumnStatistics {
+        null_count: if version.has_deletions() {
+            Precision::Inexact(nulls as usize)
+        } else {
+            Precision::Exact(nulls as usize)
+        },
+        min_value,
+        max_value,
+        sum_value: Precision::Absent,
+        distinct_count: Precision::Absent,
+        byte_size: Precision::Inexact(bytes as usize),
+    })
+}
+
+/// The extreme of all values of `parts`; null values do not count.
+fn extreme(mut of: impl Accumulator, parts: &[ArrayRef], exact: bool) -> Result<Precision<ScalarValue>> {
+    for part in parts {
+        of.update_batch(std::slice::from_ref(part))?;
+    }
+    let value = of.evaluate()?;
+    Ok(match (value.is_null(), exact) {
+        (true, _) => Precision::Absent,
+        (false, true) => Precision::Exact(value),
+        (false, false) => Precision::Inexact(value),
+    })
+}
+
+/// Extremes of the delta are computed at every plan: not for floats (NaN has no place in bounds) nor for long deltas.
+fn comparable_delta(batch: &RecordBatch, array: &ArrayRef) -> bool {
+    const MOST_ROWS: usize = 65_536;
+    batch.num_rows() <= MOST_ROWS && !array.data_type().is_floating()
+}

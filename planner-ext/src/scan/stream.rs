@@ -1,0 +1,201 @@
+//! One partition of a scan: takes chunks from the queue, filters their slices, gives out batches.
+//!
+//! Without filter and deletion a batch is a slice of the chunk, not copied. With them the surviving rows are copied
+//! into batches of the session's size, as `FilterExec` does.
+
+use std::ops::Range;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
+use arrow::compute::BatchCoalescer;
+use arrow::datatypes::SchemaRef;
+use datafusion::common::Result;
+use datafusion::execution::RecordBatchStream;
+use datafusion::physical_plan::metrics::BaselineMetrics;
+use futures::Stream;
+
+use super::filter::{Selection, SliceFilter};
+use super::metrics::WaitTimer;
+use super::open::OpenChunk;
+use super::queue::ScanQueue;
+
+/// Slices worked on in one poll before other tasks get their turn.
+const SLICES_PER_POLL: usize = 64;
+
+/// The stream of one partition.
+pub(super) struct ScanStream {
+    queue: Arc<ScanQueue>,
+    partition: usize,
+    filter: SliceFilter,
+    coalescer: Option<BatchCoalescer>,
+    current: Option<Arc<OpenChunk>>,
+    /// Slices of the current columns, by position in the scan's list.
+    slices: Vec<Option<ArrayRef>>,
+    /// Rows this partition may still collect.
+    remaining: usize,
+    done: bool,
+    baseline: BaselineMetrics,
+    wait: WaitTimer,
+}
+
+impl ScanStream {
+    pub(super) fn new(queue: Arc<ScanQueue>, partition: usize, baseline: BaselineMetrics, wait: WaitTimer) -> Self {
+        queue.enter();
+        let spec = &queue.spec;
+        let filter = SliceFilter::new(Arc::clone(&spec.conjuncts));
+        let slices = vec![None; spec.columns.len()];
+        let remaining = spec.fetch.unwrap_or(usize::MAX);
+        Self {
+            filter,
+            slices,
+            partition,
+            coalescer: None,
+            current: None,
+            remaining,
+            done: remaining == 0,
+            baseline,
+            wait,
+            queue,
+        }
+    }
+
+    fn poll_batch(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<RecordBatch>>> {
+        for _ in 0..SLICES_PER_POLL {
+            if let Some(batch) = self.coalescer.as_mut().and_then(BatchCoalescer::next_completed_batch) {
+                return Poll::Ready(Some(Ok(batch)));
+            }
+            if self.done {
+                return Poll::Ready(self.flush().transpose());
+            }
+            let Some(range) = self.current.as_ref().and_then(|chunk| chunk.take()) else {
+                self.current = None;
+                match self.queue.poll_next(self.partition, cx)? {
+                    Poll::Ready(Some(chunk)) => self.current = Some(chunk),
+                    Poll::Ready(None) => self.done = true,
+                    Poll::Pending => return Poll::Pending,
+                }
+                continue;
+            };
+            if let Some(batch) = self.scan_slice(&range)? {
+                return Poll::Ready(Some(Ok(batch)));
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// Filters one slice; a batch that needs no coalescing is returned at once.
+    fn scan_slice(&mut self, range: &Range<usize>) -> Result<Option<RecordBatch>> {
+        let Some(chunk) = self.current.as_ref() else { return Ok(None) };
+        self.slices.fill(None);
+        let slices = &mut self.slices;
+        let mut column = |slot: usize| slice(chunk, slices, slot, range);
+        let live = chunk.live(range).map_or(Selection::All, Selection::Some);
+        let selection = self.filter.apply(range.len(), live, &mut column)?;
+        let survivors = match &selection {
+            Selection::All => range.len(),
+            Selection::Nothing => 0,
+            Selection::Some(mask) => mask.true_count(),
+        };
+        chunk.note(range.len(), survivors);
+        if survivors == 0 {
+            return Ok(None);
+        }
+        let spec = &self.queue.spec;
+        if spec.output.is_empty() {
+            let rows = survivors.min(self.remaining);
+            self.collected(survivors);
+            return self.batch(Vec::new(), rows).map(Some);
+        }
+        let columns = spec.output.iter().map(|slot| column(*slot)).collect();
+        let mut batch = self.batch(columns, range.len())?;
+        let whole = matches!(selection, Selection::All);
+        if whole && batch.num_rows() > self.remaining {
+            batch = batch.slice(0, self.remaining);
+        }
+        self.collected(survivors);
+        if whole && self.coalescer.is_none() {
+            return Ok(Some(batch));
+        }
+        let size = self.queue.spec.slice_rows;
+        let new = || {
+            BatchCoalescer::new(Arc::clone(&self.queue.spec.schema), size)
+                .with_biggest_coalesce_batch_size(Some(size / 2))
+        };
+        let coalescer = self.coalescer.get_or_insert_with(new);
+        match selection {
+            Selection::Some(mask) => coalescer.push_batch_with_filter(batch, &mask)?,
+            _ => coalescer.push_batch(batch)?,
+        }
+        Ok(None)
+    }
+
+    fn batch(&self, columns: Vec<ArrayRef>, rows: usize) -> Result<RecordBatch> {
+        let options = RecordBatchOptions::new().with_row_count(Some(rows));
+        Ok(RecordBatch::try_new_with_options(Arc::clone(&self.queue.spec.schema), columns, &options)?)
+    }
+
+    /// Accounts for rows on their way out and stops reading when there are enough.
+    fn collected(&mut self, rows: usize) {
+        let enough = self.queue.collect(rows);
+        self.remaining = self.remaining.saturating_sub(rows);
+        if enough || self.remaining == 0 {
+            self.stop();
+        }
+    }
+
+    fn stop(&mut self) {
+        self.done = true;
+        self.current = None;
+        self.slices.fill(None);
+    }
+
+    fn flush(&mut self) -> Result<Option<RecordBatch>> {
+        self.stop();
+        let Some(mut coalescer) = self.coalescer.take() else { return Ok(None) };
+        coalescer.finish_buffered_batch()?;
+        Ok(coalescer.next_completed_batch())
+    }
+}
+
+fn slice(chunk: &OpenChunk, slices: &mut [Option<ArrayRef>], slot: usize, range: &Range<usize>) -> ArrayRef {
+    match slices.get_mut(slot) {
+        Some(cached) => Arc::clone(cached.get_or_insert_with(|| chunk.slice(slot, range))),
+        None => chunk.slice(slot, range),
+    }
+}
+
+impl Stream for ScanStream {
+    type Item = Result<RecordBatch>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.wait.stop();
+        let compute = self.baseline.elapsed_compute().clone();
+        let poll = {
+            let _timer = compute.timer();
+            self.poll_batch(cx)
+        };
+        if poll.is_pending() && self.current.is_none() {
+            self.wait.start();
+        }
+        if let Poll::Ready(Some(Err(_))) = poll {
+            self.stop();
+        }
+        self.baseline.record_poll(poll)
+    }
+}
+
+impl RecordBatchStream for ScanStream {
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.queue.spec.schema)
+    }
+}
+
+impl Drop for ScanStream {
+    fn drop(&mut self) {
+        self.stop();
+        self.queue.leave();
+    }
+}

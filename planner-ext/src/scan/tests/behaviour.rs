@@ -1,0 +1,188 @@
+//! What a scan reads, and what it leaves behind.
+
+use std::sync::Arc;
+
+use arrow::array::{Int64Array, cast::AsArray};
+use arrow::datatypes::Int64Type;
+use datafusion::physical_expr::expressions::col;
+use datafusion::physical_expr::{LexOrdering, PhysicalSortExpr};
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_optimizer::sanity_checker::SanityCheckPlan;
+use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
+use datafusion::physical_plan::{ExecutionPlan, collect};
+use futures::StreamExt;
+use terrace_tier_store::heat::Pattern;
+
+use super::{Fixture, Rng, SSD, lines, metric, run, scans};
+use crate::scan::{ScanConfig, ScanSource, TierScanExec};
+
+fn scan_of(fixture: &Fixture, projection: Vec<usize>, partitions: usize) -> ScanConfig {
+    let source = ScanSource::new(Arc::clone(&fixture.store), Arc::clone(&fixture.table), Arc::clone(&fixture.version));
+    ScanConfig::new(Arc::new(source), projection, Vec::new(), None, partitions)
+}
+
+#[tokio::test]
+async fn bounds_prune_chunks_and_only_the_needed_columns_are_read() {
+    let fixture = Fixture::new(&mut Rng(1), 20_000, 1000, 100);
+    let (plan, found) = run(&fixture.session(2), "SELECT s FROM t WHERE k BETWEEN 4500 AND 5500").await;
+    assert_eq!(lines(&found).len(), 1001);
+    assert_eq!((metric(&plan, "chunks_total"), metric(&plan, "chunks_pruned")), (20, 18));
+    assert_eq!(metric(&plan, "segments_ssd"), 4);
+    // What filters is counted as read from end to end, the other column by its survivors.
+    let counts = fixture.version.chunks[4].chunk.segments.iter().map(|s| s.counters.snapshot());
+    let counts: Vec<_> = counts.map(|c| (c.accesses, c.values)).collect();
+    assert_eq!(counts[0], ([1, 0, 0, 0], [1000, 0, 0, 0]));
+    assert_eq!(counts[3], ([0, 1, 0, 0], [0, 500, 0, 0]));
+    assert_eq!(counts[1].0, [0; 4]);
+    assert_eq!(fixture.store.access_totals().get(SSD, Pattern::Sequential).accesses, 2);
+    fixture.assert_idle();
+}
+
+#[tokio::test]
+async fn counting_reads_nothing() {
+    let mut fixture = Fixture::new(&mut Rng(2), 20_000, 1000, 100);
+    fixture.delete(&mut Rng(3), 10);
+    let plan = TierScanExec::try_new(scan_of(&fixture, Vec::new(), 3)).unwrap();
+    let plan: Arc<dyn ExecutionPlan> = Arc::new(plan);
+    let batches = collect(Arc::clone(&plan), fixture.session(1).task_ctx()).await.unwrap();
+    let expected: usize = fixture.expected.iter().map(|b| b.num_rows()).sum();
+    assert_eq!(batches.iter().map(|b| b.num_rows()).sum::<usize>(), expected);
+    assert_eq!(fixture.store.ssd().io().stats().read_bytes(), 0);
+}
+
+#[tokio::test]
+async fn join_filters_prune_chunks_and_rows() {
+    for partitions in [1, 3] {
+        let fixture = Fixture::new(&mut Rng(4), 40_000, 1000, 0);
+        let sql = "SELECT t.k, t.s FROM dim JOIN t ON t.k = dim.dk";
+        let context = fixture.session(partitions);
+        let (plan, found) = run(&context, sql).await;
+        assert_eq!(lines(&found), lines(&run(&fixture.oracle(), sql).await.1));
+        // Keys 3, 1000, 1997 and 2994 lie in the first three chunks.
+        assert_eq!(metric(&plan, "chunks_pruned_dynamic"), 37);
+        assert_eq!(metric(&plan, "output_rows"), 4);
+        assert_eq!(metric(&plan, "chunks_cold"), 3);
+    }
+}
+
+/// A small build side on several partitions is hashed and routed: the filter is a CASE over hashes.
+#[tokio::test]
+async fn partitioned_join_filters_prune_chunks() {
+    let fixture = Fixture::new(&mut Rng(4), 40_000, 1000, 0);
+    let context = fixture.session(3);
+    for option in ["hash_join_single_partition_threshold", "hash_join_single_partition_threshold_rows"] {
+        context.sql(&format!("SET datafusion.optimizer.{option} = 0")).await.unwrap();
+    }
+    let (plan, found) = run(&context, "SELECT t.k FROM dim JOIN t ON t.k = dim.dk").await;
+    assert_eq!(lines(&found).len(), 4);
+    assert!(format!("{plan:?}").contains("Partitioned"));
+    assert!(metric(&plan, "chunks_pruned_dynamic") >= 30, "{}", metric(&plan, "chunks_pruned_dynamic"));
+}
+
+#[tokio::test]
+async fn top_k_filters_prune_chunks() {
+    let fixture = Fixture::new(&mut Rng(5), 60_000, 1000, 0);
+    fixture.place_all(|_, _| 0);
+    let (plan, found) = run(&fixture.session(1), "SELECT k, s FROM t ORDER BY k LIMIT 3").await;
+    let keys: Vec<i64> = found.iter().flat_map(|b| b.column(0).as_primitive::<Int64Type>().values().to_vec()).collect();
+    assert_eq!(keys, [0, 1, 2]);
+    assert!(metric(&plan, "chunks_pruned_dynamic") > 50, "{}", metric(&plan, "chunks_pruned_dynamic"));
+}
+
+#[tokio::test]
+async fn a_limit_stops_reading() {
+    let fixture = Fixture::new(&mut Rng(6), 60_000, 1000, 0);
+    for sql in
+        ["SELECT * FROM t LIMIT 10", "SELECT * FROM t WHERE i > -400 LIMIT 10", "SELECT k FROM t LIMIT 5 OFFSET 3"]
+    {
+        let (plan, found) = run(&fixture.session(3), sql).await;
+        assert_eq!(lines(&found).len(), if sql.contains("OFFSET") { 5 } else { 10 });
+        assert!(metric(&plan, "chunks_cold") <= 6, "{sql}: {}", metric(&plan, "chunks_cold"));
+        fixture.assert_idle();
+    }
+}
+
+#[tokio::test]
+async fn dropping_a_stream_leaves_nothing_behind() {
+    let fixture = Fixture::new(&mut Rng(9), 60_000, 2000, 0);
+    for taken in [0, 1, 5] {
+        let plan = fixture.session(2).sql("SELECT * FROM t WHERE i > 0").await.unwrap();
+        let mut stream = plan.execute_stream().await.unwrap();
+        for _ in 0..taken {
+            stream.next().await.unwrap().unwrap();
+        }
+        drop(stream);
+        fixture.assert_idle();
+    }
+}
+
+#[tokio::test]
+async fn a_plan_runs_again_and_partition_by_partition() {
+    let fixture = Fixture::new(&mut Rng(10), 20_000, 1000, 500);
+    let context = fixture.session(3);
+    let plan = context.sql("SELECT k FROM t").await.unwrap().create_physical_plan().await.unwrap();
+    let scan = scans(&plan).pop().unwrap();
+    let rows = async |stream: datafusion::execution::SendableRecordBatchStream| {
+        stream.map(|b| b.unwrap().num_rows()).fold(0, async |a, b| a + b).await
+    };
+    // The first to run takes everything, the others find nothing left; each repetition is an execution of its own.
+    for _ in 0..2 {
+        let mut total = 0;
+        for partition in 0..3 {
+            total += rows(scan.execute(partition, context.task_ctx()).unwrap()).await;
+        }
+        assert_eq!(total, 20_500);
+    }
+    // A partition that is dropped loses at most what it had taken; the rest is there for the others.
+    let mut first = scan.execute(0, context.task_ctx()).unwrap();
+    let got = first.next().await.unwrap().unwrap().num_rows();
+    drop(first);
+    fixture.assert_idle();
+    assert!(got + rows(scan.execute(1, context.task_ctx()).unwrap()).await >= 20_500 - 1000);
+    let again = collect(Arc::clone(&plan), context.task_ctx()).await.unwrap();
+    assert!(lines(&again).len() <= 20_500);
+    let fresh = scan.reset_state().unwrap();
+    assert_eq!(lines(&collect(fresh, context.task_ctx()).await.unwrap()).len(), 20_500);
+}
+
+#[tokio::test]
+async fn a_declared_order_is_kept_and_checked() {
+    let fixture = Fixture::new(&mut Rng(11), 20_000, 1000, 0);
+    fixture.place_all(|chunk, column| (chunk + column) % 3);
+    let mut config = scan_of(&fixture, vec![0, 3], 3);
+    let schema = TierScanExec::try_new(config.clone()).unwrap().schema();
+    let ordering = LexOrdering::new([PhysicalSortExpr::new_default(col("k", &schema).unwrap())]).unwrap();
+    config.ordering = Some(ordering.clone());
+    let scan: Arc<dyn ExecutionPlan> = Arc::new(TierScanExec::try_new(config).unwrap());
+    let plan: Arc<dyn ExecutionPlan> = Arc::new(SortPreservingMergeExec::new(ordering, scan));
+    let context = fixture.session(3);
+    let plan = SanityCheckPlan::new().optimize(plan, context.state().config_options()).unwrap();
+    let batches = collect(plan, context.task_ctx()).await.unwrap();
+    let keys: Vec<i64> =
+        batches.iter().flat_map(|b| b.column(0).as_primitive::<Int64Type>().values().to_vec()).collect();
+    assert_eq!(Int64Array::from(keys), Int64Array::from_iter_values(0..20_000));
+}
+
+#[tokio::test]
+async fn moves_during_a_scan_change_nothing() {
+    let fixture = Arc::new(Fixture::new(&mut Rng(12), 40_000, 1000, 0));
+    let context = fixture.session(2);
+    let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let mover = std::thread::spawn({
+        let (fixture, stop) = (Arc::clone(&fixture), Arc::clone(&stop));
+        move || {
+            let mut rng = Rng(13);
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                fixture.place(rng.below(40) as usize, rng.below(6) as usize, rng.below(3) as usize);
+            }
+        }
+    });
+    let sql = "SELECT count(*), sum(k), sum(i), count(s), count(DISTINCT s) FROM t WHERE i < 100 OR b";
+    let expected = lines(&run(&fixture.oracle(), sql).await.1);
+    for _ in 0..30 {
+        assert_eq!(lines(&run(&context, sql).await.1), expected);
+    }
+    stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    mover.join().unwrap();
+    fixture.assert_idle();
+}
