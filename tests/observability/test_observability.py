@@ -252,3 +252,18 @@ def test_refusals_are_problems_and_change_nothing(server):
     assert refused("DELETE", "/api/v1/queries/none", {}, None) == 404
     assert refused("DELETE", "/api/v1/tiers", {}, None) == 405
     assert refused("GET", "/nothing", {}, None) == 404
+
+
+def test_every_documented_route_answers_and_no_other_method_does(server):
+    document = json.loads(get(server.http + "/api/v1/openapi.json"))
+    for path, item in document["paths"].items():
+        url = server.http + re.sub(r"\{\w+\}", "none", path)
+        for method in ("get", "put", "post", "delete"):
+            request = urllib.request.Request(url, b'{"dry_run": true}', {"Content-Type": "application/json"}, method=method.upper())
+            try:
+                with urllib.request.urlopen(request, timeout=30) as response:
+                    status, text = response.status, response.read().decode()
+            except urllib.error.HTTPError as error:
+                status, text = error.code, error.read().decode()
+            assert (status == 405) != (method in item), f"{method} {path}: {status} {text}"
+            assert "path '" not in text, f"{method} {path} is documented but not served"

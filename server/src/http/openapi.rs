@@ -33,7 +33,7 @@ mod tests {
             })
             .collect();
         let served: BTreeSet<String> =
-            routes().iter().flat_map(|r| r.methods.iter().map(|m| format!("{m} {}", r.path))).collect();
+            routes().iter().flat_map(|(path, methods, _)| methods.iter().map(move |m| format!("{m} {path}"))).collect();
         assert_eq!(documented, served);
         assert_eq!(document["openapi"], "3.1.0");
     }

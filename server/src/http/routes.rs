@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::extract::DefaultBodyLimit;
 use axum::http::{Method, StatusCode, Uri};
-use axum::routing::{MethodRouter, get, post};
+use axum::routing::{MethodRouter, get};
 use axum::{Router, middleware};
 
 use super::problem::Problem;
@@ -14,45 +14,34 @@ use super::{cockpit, epochs, guard, health, heatmap, metrics, moves, openapi, qu
 /// Bytes of the largest request body that is read.
 const BODY_LIMIT_BYTES: usize = 64 << 10;
 
-/// A path with what it answers to.
-pub(super) struct Route {
-    /// Path with `{parameters}`, as in OpenAPI.
-    pub path: &'static str,
-    /// Methods in lower case, as in OpenAPI.
-    pub methods: &'static [&'static str],
-    handler: MethodRouter<Arc<AppState>>,
-}
+/// A path with `{parameters}`, the methods it takes (both as in OpenAPI), and what answers.
+type Route = (&'static str, &'static [&'static str], MethodRouter<Arc<AppState>>);
 
 /// Every route of the server.
 pub(super) fn routes() -> Vec<Route> {
-    let read = |path, handler| Route { path, methods: &["get"], handler };
     vec![
-        read("/", get(cockpit::page)),
-        read("/healthz", get(health::alive)),
-        read("/readyz", get(health::ready)),
-        read("/metrics", get(metrics::all)),
-        read("/metrics/segments", get(metrics::segments)),
-        read("/api/v1/openapi.json", get(openapi::document)),
-        read("/api/v1/server", get(health::server)),
-        read("/api/v1/tiers", get(tiers::list)),
-        Route { path: "/api/v1/tiers/{name}", methods: &["get", "put"], handler: get(tiers::one).put(tiers::change) },
-        read("/api/v1/tables", get(tables::list)),
-        read("/api/v1/tables/{name}/segments", get(tables::segments)),
-        read("/api/v1/tables/{name}/heatmap", get(heatmap::map)),
-        Route { path: "/api/v1/epochs", methods: &["get", "post"], handler: post(epochs::run).get(epochs::list) },
-        read("/api/v1/moves", get(moves::list)),
-        read("/api/v1/queries", get(queries::list)),
-        Route {
-            path: "/api/v1/queries/{id}",
-            methods: &["get", "delete"],
-            handler: get(queries::one).delete(queries::cancel),
-        },
+        ("/", &["get"], get(cockpit::page)),
+        ("/healthz", &["get"], get(health::alive)),
+        ("/readyz", &["get"], get(health::ready)),
+        ("/metrics", &["get"], get(metrics::all)),
+        ("/metrics/segments", &["get"], get(metrics::segments)),
+        ("/api/v1/openapi.json", &["get"], get(openapi::document)),
+        ("/api/v1/server", &["get"], get(health::server)),
+        ("/api/v1/tiers", &["get"], get(tiers::list)),
+        ("/api/v1/tiers/{name}", &["get", "put"], get(tiers::one).put(tiers::change)),
+        ("/api/v1/tables", &["get"], get(tables::list)),
+        ("/api/v1/tables/{name}/segments", &["get"], get(tables::segments)),
+        ("/api/v1/tables/{name}/heatmap", &["get"], get(heatmap::map)),
+        ("/api/v1/epochs", &["get", "post"], get(epochs::list).post(epochs::run)),
+        ("/api/v1/moves", &["get"], get(moves::list)),
+        ("/api/v1/queries", &["get"], get(queries::list)),
+        ("/api/v1/queries/{id}", &["get", "delete"], get(queries::one).delete(queries::cancel)),
     ]
 }
 
 /// The whole HTTP service.
 pub fn router(state: Arc<AppState>) -> Router {
-    let router = routes().into_iter().fold(Router::new(), |router, route| router.route(route.path, route.handler));
+    let router = routes().into_iter().fold(Router::new(), |router, (path, _, handler)| router.route(path, handler));
     router
         .fallback(|uri: Uri| async move { Problem::not_found("path", uri.path()) })
         .method_not_allowed_fallback(|method: Method, uri: Uri| async move {
