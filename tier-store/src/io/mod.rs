@@ -119,3 +119,6 @@ pub fn best_engine() -> Arc<dyn BlockIo> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -26,12 +26,7 @@ pub(crate) struct Request {
 impl Request {
     /// A request and its handle. Without a request the handle is answered already: nothing was asked, or the file ends
     /// before the window does.
-    pub(crate) fn new(
-        stats: &Arc<IoStats>,
-        file: &Arc<IoFile>,
-        offset: u64,
-        len: usize,
-    ) -> (ReadHandle, Option<Self>) {
+    pub(crate) fn new(stats: &Arc<IoStats>, file: &Arc<IoFile>, offset: u64, len: usize) -> (ReadHandle, Option<Self>) {
         let (handle, completer) = pair(stats);
         if len == 0 {
             completer.complete(AlignedBuffer::for_window(offset, 0));

@@ -86,10 +86,8 @@ impl UringEngine {
         let stats = Arc::new(IoStats::default());
         let shared = Arc::new(Shared { queue: Mutex::new(Queue::default()), wake, stats });
         let worker = Worker::new(ring, Arc::clone(&shared));
-        let thread = std::thread::Builder::new()
-            .name("terrace-uring".into())
-            .spawn(move || worker.run())
-            .map_err(refused)?;
+        let thread =
+            std::thread::Builder::new().name("terrace-uring".into()).spawn(move || worker.run()).map_err(refused)?;
         Ok(Self { shared, thread: Some(thread) })
     }
 }

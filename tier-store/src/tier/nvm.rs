@@ -146,8 +146,7 @@ impl MemoryTier for NvmTier {
         let start = self.pool.write(extent, image)?;
         // SAFETY: the extent lies inside the mapping, was just filled, belongs to `owner` alone until that is dropped,
         // and `owner` keeps the mapping alive.
-        let buffer =
-            unsafe { Buffer::from_custom_allocation(start, image.len(), Arc::new(AssertUnwindSafe(owner))) };
+        let buffer = unsafe { Buffer::from_custom_allocation(start, image.len(), Arc::new(AssertUnwindSafe(owner))) };
         Ok(SegmentBytes { buffer, tier: self.id, charged_bytes })
     }
 

@@ -69,7 +69,8 @@ fn slice_views<T: ByteViewType>(array: &GenericByteViewArray<T>, offset: usize, 
     let kept = |(page, buffer): (usize, &Buffer)| if pages.contains(&page) { buffer.clone() } else { EMPTY.clone() };
     let buffers: Arc<[Buffer]> = data.iter().enumerate().map(kept).collect();
     let (first, count) = (pages.start as u32, pages.len() as u32);
-    let stays_inside = |view: u128| (view as u32 <= 12) | (ByteView::from(view).buffer_index.wrapping_sub(first) < count);
+    let stays_inside =
+        |view: u128| (view as u32 <= 12) | (ByteView::from(view).buffer_index.wrapping_sub(first) < count);
     // No early exit, so that it runs in vector registers.
     if !slice.views().iter().fold(true, |all, view| all & stays_inside(*view)) {
         return Arc::new(slice);

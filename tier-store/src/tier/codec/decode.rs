@@ -16,12 +16,8 @@ use crate::error::{Error, Result};
 /// Fails with [`Error::Corrupt`] when layout, image and type do not fit together (the caller knows the file), and with
 /// [`Error::Unsupported`] for types that chunk files cannot hold.
 pub fn decode_column(data_type: &DataType, rows: usize, layout: &ColumnLayout, image: &Buffer) -> Result<ArrayRef> {
-    let mut reader = Reader {
-        image,
-        nodes: layout.nodes.iter(),
-        buffers: layout.buffers.iter(),
-        variadic: layout.variadic.iter(),
-    };
+    let mut reader =
+        Reader { image, nodes: layout.nodes.iter(), buffers: layout.buffers.iter(), variadic: layout.variadic.iter() };
     let data = reader.column(data_type)?;
     if data.len() != rows {
         return Err(corrupt(format!("{} rows where {rows} were expected", data.len())));

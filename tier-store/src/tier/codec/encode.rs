@@ -105,9 +105,7 @@ fn check_version(schema: &Schema) -> Result<()> {
     let version = schema.metadata().get(FORMAT_VERSION_KEY).map(|v| v.parse::<u32>());
     match version {
         Some(Ok(FORMAT_VERSION)) => Ok(()),
-        Some(Ok(found)) => {
-            Err(Error::UnsupportedFormat { path: "segment".into(), found, supported: FORMAT_VERSION })
-        }
+        Some(Ok(found)) => Err(Error::UnsupportedFormat { path: "segment".into(), found, supported: FORMAT_VERSION }),
         _ => Err(corrupt(format!("it was not written by Terrace ({FORMAT_VERSION_KEY} is missing)"))),
     }
 }

@@ -1,0 +1,321 @@
+//! Encode and decode over all types, sizes and null shares; hostile layouts.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::sync::Arc;
+
+use arrow::array::*;
+use arrow::buffer::{Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
+use arrow::datatypes::*;
+use arrow_ipc::reader::FileReader;
+use proptest::prelude::*;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+
+use super::*;
+
+fn data_types() -> Vec<DataType> {
+    use DataType as D;
+    use TimeUnit::*;
+    let item = |t: DataType| Arc::new(Field::new("item", t, true));
+    let entries = Fields::from(vec![Field::new("keys", D::Utf8, false), Field::new("values", D::Int32, true)]);
+    let plain = vec![
+        D::Null,
+        D::Boolean,
+        D::Int8,
+        D::Int16,
+        D::Int32,
+        D::Int64,
+        D::UInt8,
+        D::UInt16,
+        D::UInt32,
+        D::UInt64,
+        D::Float16,
+        D::Float32,
+        D::Float64,
+        D::Decimal32(9, 2),
+        D::Decimal64(18, 2),
+        D::Decimal128(38, 3),
+        D::Decimal256(76, 10),
+        D::Date32,
+        D::Date64,
+        D::Time32(Second),
+        D::Time32(Millisecond),
+        D::Time64(Microsecond),
+        D::Time64(Nanosecond),
+        D::Timestamp(Second, None),
+        D::Timestamp(Microsecond, Some("Europe/Berlin".into())),
+        D::Timestamp(Nanosecond, None),
+        D::Interval(IntervalUnit::YearMonth),
+        D::Interval(IntervalUnit::DayTime),
+        D::Interval(IntervalUnit::MonthDayNano),
+        D::Duration(Millisecond),
+        D::Utf8,
+        D::LargeUtf8,
+        D::Binary,
+        D::LargeBinary,
+        D::Utf8View,
+        D::BinaryView,
+        D::FixedSizeBinary(5),
+    ];
+    let nested = [
+        D::List(item(D::Int16)),
+        D::LargeList(item(D::Utf8)),
+        D::FixedSizeList(item(D::Float32), 3),
+        D::ListView(item(D::Int64)),
+        D::LargeListView(item(D::Utf8View)),
+        D::List(item(D::Utf8View)),
+        D::Struct(Fields::from(vec![
+            Field::new("a", D::Int32, true),
+            Field::new("b", D::Utf8View, true),
+            Field::new("c", D::List(item(D::Boolean)), true),
+        ])),
+        D::Map(Arc::new(Field::new("entries", D::Struct(entries), false)), false),
+        D::List(item(D::Struct(Fields::from(vec![Field::new("x", D::Decimal128(20, 2), true)])))),
+    ];
+    plain.into_iter().chain(nested).collect()
+}
+
+/// A random array; `nulls` is the share of nulls.
+fn random_array(rng: &mut StdRng, data_type: &DataType, rows: usize, nulls: f64) -> ArrayRef {
+    use DataType as D;
+    let validity = (nulls > 0.0 && *data_type != D::Null)
+        .then(|| NullBuffer::from_iter((0..rows).map(|_| !rng.random_bool(nulls))));
+    match data_type {
+        D::Null => Arc::new(NullArray::new(rows)),
+        D::Boolean => Arc::new(BooleanArray::new((0..rows).map(|_| rng.random_bool(0.5)).collect(), validity)),
+        D::Utf8 | D::LargeUtf8 | D::Binary | D::LargeBinary | D::Utf8View | D::BinaryView => {
+            let values: Vec<Option<String>> = (0..rows)
+                .map(|row| {
+                    let len = if rng.random_bool(0.1) { rng.random_range(0..200) } else { rng.random_range(0..20) };
+                    let text = (0..len).map(|_| rng.random_range('a'..='ü')).collect();
+                    validity.as_ref().is_none_or(|v| v.is_valid(row)).then_some(text)
+                })
+                .collect();
+            let text: ArrayRef = Arc::new(StringArray::from(values));
+            match data_type {
+                D::BinaryView => arrow::compute::cast(&arrow::compute::cast(&text, &D::Binary).unwrap(), data_type),
+                other => arrow::compute::cast(&text, other),
+            }
+            .unwrap()
+        }
+        D::List(f) | D::Map(f, _) | D::ListView(f) => {
+            let lengths: Vec<usize> = (0..rows).map(|_| rng.random_range(0..4)).collect();
+            let offsets = OffsetBuffer::<i32>::from_lengths(lengths.iter().copied());
+            let child = random_array(rng, f.data_type(), lengths.iter().sum(), child_nulls(f, nulls));
+            match data_type {
+                D::Map(f, sorted) => {
+                    let entries = child.as_struct().clone();
+                    Arc::new(MapArray::new(Arc::clone(f), offsets, entries, validity, *sorted))
+                }
+                D::ListView(f) => {
+                    let sizes = lengths.iter().map(|n| *n as i32).collect::<ScalarBuffer<i32>>();
+                    let starts = offsets.inner().slice(0, rows);
+                    Arc::new(ListViewArray::new(Arc::clone(f), starts, sizes, child, validity))
+                }
+                _ => Arc::new(ListArray::new(Arc::clone(f), offsets, child, validity)),
+            }
+        }
+        D::LargeList(f) => {
+            let offsets = OffsetBuffer::<i64>::from_lengths((0..rows).map(|_| 2));
+            let child = random_array(rng, f.data_type(), rows * 2, nulls);
+            Arc::new(LargeListArray::new(Arc::clone(f), offsets, child, validity))
+        }
+        D::LargeListView(f) => {
+            let child = random_array(rng, f.data_type(), rows + 2, nulls);
+            let starts = (0..rows as i64).rev().collect::<ScalarBuffer<i64>>();
+            let sizes = (0..rows).map(|_| 2).collect::<ScalarBuffer<i64>>();
+            Arc::new(LargeListViewArray::new(Arc::clone(f), starts, sizes, child, validity))
+        }
+        D::FixedSizeList(f, n) => {
+            let child = random_array(rng, f.data_type(), rows * *n as usize, nulls);
+            Arc::new(FixedSizeListArray::new(Arc::clone(f), *n, child, validity))
+        }
+        D::Struct(fields) => {
+            let children = fields.iter().map(|f| random_array(rng, f.data_type(), rows, child_nulls(f, nulls)));
+            Arc::new(StructArray::new(fields.clone(), children.collect(), validity))
+        }
+        fixed => {
+            let width = match fixed {
+                D::FixedSizeBinary(n) => *n as usize,
+                other => other.primitive_width().unwrap(),
+            };
+            // Small numbers, so that decimals stay within their precision.
+            let mut bytes = vec![0u8; rows * width];
+            bytes.chunks_mut(width).for_each(|value| value.iter_mut().take(2).for_each(|b| *b = rng.random()));
+            let buffer = Buffer::from_slice_ref(&bytes);
+            let data = ArrayData::builder(fixed.clone()).len(rows).add_buffer(buffer).nulls(validity);
+            make_array(data.align_buffers(true).build().unwrap())
+        }
+    }
+}
+
+fn child_nulls(field: &Field, nulls: f64) -> f64 {
+    if field.is_nullable() { nulls } else { 0.0 }
+}
+
+fn batch_of_all_types(seed: u64, rows: usize, nulls: f64) -> RecordBatch {
+    let mut rng = StdRng::seed_from_u64(seed);
+    let types = data_types();
+    let columns: Vec<ArrayRef> = types.iter().map(|t| random_array(&mut rng, t, rows, nulls)).collect();
+    let fields: Vec<Field> =
+        types.iter().enumerate().map(|(i, t)| Field::new(format!("c{i}"), t.clone(), true)).collect();
+    RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).unwrap()
+}
+
+fn image_of(encoded: &EncodedChunk, column: usize) -> Buffer {
+    let home = &encoded.homes[column];
+    Buffer::from(&encoded.bytes[home.offset as usize..][..home.len as usize])
+}
+
+fn check_round_trip(batch: &RecordBatch) {
+    let encoded = encode_chunk(batch).unwrap();
+    for (i, (home, column)) in encoded.homes.iter().zip(batch.columns()).enumerate() {
+        assert_eq!(home.offset % 64, 0);
+        let image = image_of(&encoded, i);
+        verify(home, &image).unwrap();
+        let decoded = decode_column(column.data_type(), batch.num_rows(), &home.layout, &image).unwrap();
+        assert_eq!(&decoded, column, "column {i} of type {}", column.data_type());
+        decoded.to_data().validate_full().unwrap();
+        let range = image.as_ptr_range();
+        for buffer in decoded.to_data().buffers().iter().filter(|b| !b.is_empty() && !image.is_empty()) {
+            assert!(range.contains(&buffer.as_ptr()) || batch.num_rows() == 0, "column {i} was copied");
+        }
+    }
+    let mut reader = FileReader::try_new(std::io::Cursor::new(&encoded.bytes), None).unwrap();
+    assert_eq!(reader.schema().metadata()[FORMAT_VERSION_KEY], "1");
+    let read = reader.next().unwrap().unwrap();
+    assert_eq!(read.columns(), batch.columns());
+    assert!(reader.next().is_none());
+    let header = read_header(&encoded.bytes).unwrap();
+    assert_eq!((header.rows as usize, &header.homes), (batch.num_rows(), &encoded.homes));
+    assert_eq!(header.schema, batch.schema());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+    #[test]
+    fn what_is_encoded_is_decoded(seed: u64, rows in 0usize..600, nulls in prop::sample::select(vec![0.0, 0.3, 1.0])) {
+        check_round_trip(&batch_of_all_types(seed, rows, nulls));
+    }
+
+    #[test]
+    fn slices_encode_their_rows_only(seed: u64, offset in 0usize..100, len in 0usize..200) {
+        let batch = batch_of_all_types(seed, 300, 0.2).slice(offset, len);
+        check_round_trip(&batch);
+        let compact = normalize(&batch).unwrap();
+        prop_assert_eq!(&compact, &batch);
+        check_round_trip(&compact);
+    }
+
+    #[test]
+    fn a_wrong_layout_is_damage_never_a_wild_read(seed: u64, column in 0usize..46, edits in prop::collection::vec((any::<u8>(), any::<u16>()), 1..4)) {
+        let batch = batch_of_all_types(seed, 50, 0.2);
+        let encoded = encode_chunk(&batch).unwrap();
+        let column = column % batch.num_columns();
+        let mut layout = encoded.homes[column].layout.clone();
+        for (what, value) in edits {
+            let value = u64::from(value);
+            let which = usize::from(what) / 8;
+            let buffers = layout.buffers.len().max(1);
+            match (what % 8, layout.buffers.get_mut(which % buffers)) {
+                (0, Some(buffer)) => buffer.0 = value,
+                (1, Some(buffer)) => buffer.1 = value,
+                (2, Some(buffer)) => buffer.0 = u64::MAX - value,
+                (3, Some(buffer)) => buffer.1 = u64::MAX - value,
+                (4, _) => { layout.buffers.pop(); }
+                (5, _) => layout.nodes[0].0 = value as u32,
+                (6, _) => if let Some(node) = layout.nodes.last_mut() { *node = (value as u32, (value / 2) as u32) },
+                _ => if let Some(count) = layout.variadic.first_mut() { *count = value as u32 },
+            }
+        }
+        let data_type = batch.column(column).data_type();
+        match decode_column(data_type, 50, &layout, &image_of(&encoded, column)) {
+            // Some edits hit what does not matter, or give other text; what comes out must be safe to read.
+            Ok(array) => prop_assert_eq!(format!("{array:?}").is_empty(), false),
+            Err(error) => prop_assert!(matches!(error, crate::Error::Corrupt { .. }), "{error}"),
+        }
+    }
+
+    #[test]
+    fn a_damaged_header_never_panics_outwards(seed: u64, flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6)) {
+        let mut rng = StdRng::seed_from_u64(seed);
+        let column = random_array(&mut rng, &DataType::Utf8View, 20, 0.1);
+        let batch = RecordBatch::try_from_iter([("a", column)]).unwrap();
+        let mut bytes = encode_chunk(&batch).unwrap().bytes;
+        for (at, value) in flips {
+            let at = at.index(bytes.len());
+            bytes[at] = value;
+        }
+        let _ = read_header(&bytes);
+    }
+}
+
+#[test]
+fn damage_is_found_by_block() {
+    let batch = RecordBatch::try_from_iter([("a", Arc::new(Int64Array::from_iter(0..10_000)) as ArrayRef)]).unwrap();
+    let encoded = encode_chunk(&batch).unwrap();
+    let home = &encoded.homes[0];
+    let mut image = image_of(&encoded, 0).to_vec();
+    assert_eq!(home.checksums.len(), 80_000usize.div_ceil(CHECKSUM_BLOCK_BYTES));
+    assert_eq!(verify(home, &image), Ok(()));
+    image[40_000] ^= 1;
+    assert_eq!(verify(home, &image), Err(2));
+    assert!(verify(home, &image[..70_000]).is_err());
+}
+
+#[test]
+fn unsupported_types_name_their_column() {
+    let dictionary: DictionaryArray<Int32Type> = vec!["a", "b", "a"].into_iter().collect();
+    let batch = RecordBatch::try_from_iter([("colour", Arc::new(dictionary) as ArrayRef)]).unwrap();
+    let error = encode_chunk(&batch).unwrap_err().to_string();
+    assert!(error.contains("'colour'") && error.contains("Dictionary"), "{error}");
+    let plain = normalize(&batch).unwrap();
+    assert_eq!(plain.column(0).as_string::<i32>(), &StringArray::from(vec!["a", "b", "a"]));
+    check_round_trip(&plain);
+    let runs = RunArray::try_new(&Int32Array::from(vec![2]), &Int32Array::from(vec![7])).unwrap();
+    let batch = RecordBatch::try_from_iter([("runs", Arc::new(runs) as ArrayRef)]).unwrap();
+    assert!(encode_chunk(&batch).unwrap_err().to_string().contains("'runs'"));
+}
+
+#[test]
+fn slices_of_views_keep_their_pages_only() {
+    let rows = 3 * PAGE_ROWS + 100;
+    let texts = StringViewArray::from_iter_values((0..rows).map(|i| format!("a text of more than twelve bytes: {i}")));
+    let batch = RecordBatch::try_from_iter([("t", Arc::new(texts) as ArrayRef)]).unwrap();
+    let encoded = encode_chunk(&batch).unwrap();
+    let home = &encoded.homes[0];
+    assert_eq!(home.layout.variadic, [4]);
+    let column = decode_column(&DataType::Utf8View, rows, &home.layout, &image_of(&encoded, 0)).unwrap();
+    for (offset, len) in [(0, PAGE_ROWS), (PAGE_ROWS, PAGE_ROWS), (PAGE_ROWS - 1, 2), (rows - 5, 5), (0, rows), (7, 0)]
+    {
+        let slice = slice_column(&column, offset, len);
+        assert_eq!(&slice, &column.slice(offset, len));
+        slice.to_data().validate_full().unwrap();
+        let kept = slice.as_string_view().data_buffers().iter().filter(|b| !b.is_empty()).count();
+        let touched = (offset + len).div_ceil(PAGE_ROWS) - offset / PAGE_ROWS;
+        assert!(len == 0 || kept == touched, "{kept} pages kept for {offset} + {len}");
+    }
+    // A column laid out otherwise is sliced as it is.
+    let other: ArrayRef =
+        Arc::new(StringViewArray::from_iter_values((0..20_000).map(|_| "one buffer, shared by all rows")));
+    assert_eq!(&slice_column(&other, 9_000, 10), &other.slice(9_000, 10));
+}
+
+#[test]
+fn foreign_and_future_files_are_refused() {
+    assert!(matches!(read_header(b"not an arrow file at all"), Err(crate::Error::Corrupt { .. })));
+    let batch = RecordBatch::try_from_iter([("a", Arc::new(Int64Array::from(vec![1])) as ArrayRef)]).unwrap();
+    let encoded = encode_chunk(&batch).unwrap();
+    assert!(read_header(&encoded.bytes[..encoded.bytes.len() - 20]).is_err());
+    let write = |metadata: &[(&str, &str)]| {
+        let metadata = metadata.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
+        let schema = Arc::new(batch.schema().as_ref().clone().with_metadata(metadata));
+        let mut writer = arrow_ipc::writer::FileWriter::try_new(Vec::new(), &schema).unwrap();
+        writer.write(&batch.clone().with_schema(schema).unwrap()).unwrap();
+        writer.into_inner().unwrap()
+    };
+    assert!(matches!(read_header(&write(&[])), Err(crate::Error::Corrupt { .. })));
+    let future = read_header(&write(&[(FORMAT_VERSION_KEY, "2")]));
+    assert!(matches!(future, Err(crate::Error::UnsupportedFormat { found: 2, supported: 1, .. })));
+}

@@ -166,6 +166,7 @@ impl Pool {
             let advice = "is not a Terrace pool and was left as it is; name another file";
             return Err(Error::Invalid(format!("NVM path {} {advice}", path.display())));
         }
+        check_room(&file, path, file_bytes)?;
         if old_bytes < file_bytes {
             file.set_len(file_bytes).map_err(|e| Error::io("extend", path, &e))?;
         }
@@ -173,9 +174,7 @@ impl Pool {
         let (mapping, persistence) = match Mapping::synchronous(&file, file_bytes) {
             Ok(mapping) => (mapping, synchronous_persistence()),
             Err(_) if memory => (Mapping::shared(&file, file_bytes, path)?, Persistence::Volatile),
-            Err(_) if allow_non_dax || is_dax(&file) => {
-                (Mapping::shared(&file, file_bytes, path)?, Persistence::Msync)
-            }
+            Err(_) if allow_non_dax || is_dax(&file) => (Mapping::shared(&file, file_bytes, path)?, Persistence::Msync),
             Err(error) => return Err(not_dax(path, &error)),
         };
         reserve_blocks(&file, path, file_bytes)?;
@@ -235,6 +234,12 @@ impl Pool {
         self.extents.lock().free_bytes()
     }
 
+    /// Memory that an anonymous pool takes now.
+    #[cfg(test)]
+    pub(super) fn resident_bytes(&self) -> u64 {
+        self._file.metadata().map_or(0, |metadata| metadata.blocks() * 512)
+    }
+
     pub(super) fn allocate(&self, bytes: u64) -> Option<Extent> {
         self.extents.lock().allocate(bytes)
     }
@@ -271,7 +276,9 @@ fn usize_len(len: u64) -> Result<usize> {
 
 fn check_capacity(bytes: u64) -> Result<u64> {
     match super::extents::rounded(1) {
-        unit if bytes < unit => Err(Error::Invalid(format!("an NVM pool of {bytes} bytes holds nothing; give it more"))),
+        unit if bytes < unit => {
+            Err(Error::Invalid(format!("an NVM pool of {bytes} bytes holds nothing; give it more")))
+        }
         unit => Ok(bytes - bytes % unit),
     }
 }
@@ -305,13 +312,26 @@ fn open_locked(path: &Path, create: bool) -> Result<File> {
     }
 }
 
+/// Refuses a capacity that the file system cannot hold, before a single block is taken.
+fn check_room(file: &File, path: &Path, bytes: u64) -> Result<()> {
+    let Some(found) = statfs(file).filter(|found| found.f_blocks > 0) else { return Ok(()) };
+    let taken = file.metadata().map_or(0, |metadata| metadata.blocks() * 512);
+    let room = found.f_bavail.saturating_mul(found.f_bsize as u64).saturating_add(taken);
+    if bytes > room { Err(too_large(path, bytes, room)) } else { Ok(()) }
+}
+
 fn reserve_blocks(file: &File, path: &Path, bytes: u64) -> Result<()> {
     let len = libc::off_t::try_from(bytes).map_err(|_| too_large(path, bytes, i64::MAX as u64))?;
     // SAFETY: plain system call on an open descriptor.
-    match unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, len) } {
-        0 => Ok(()),
-        libc::ENOSPC | libc::EFBIG => Err(too_large(path, bytes, free_bytes(file))),
-        errno => Err(Error::io("reserve blocks of", path, &std::io::Error::from_raw_os_error(errno))),
+    if unsafe { libc::fallocate(file.as_raw_fd(), 0, 0, len) } == 0 {
+        return Ok(());
+    }
+    let error = std::io::Error::last_os_error();
+    match error.raw_os_error() {
+        // A file system without preallocation (some network and memory ones).
+        Some(libc::EOPNOTSUPP) => Ok(()),
+        Some(libc::ENOSPC | libc::EFBIG) => check_room(file, path, u64::MAX),
+        _ => Err(Error::io("reserve blocks of", path, &error)),
     }
 }
 
@@ -336,10 +356,6 @@ fn statfs(file: &File) -> Option<libc::statfs> {
 
 fn is_tmpfs(file: &File) -> bool {
     statfs(file).is_some_and(|found| found.f_type == libc::TMPFS_MAGIC)
-}
-
-fn free_bytes(file: &File) -> u64 {
-    statfs(file).map_or(0, |found| found.f_bavail.saturating_mul(found.f_bsize as u64))
 }
 
 /// True when the kernel says that the file bypasses the page cache.

@@ -55,7 +55,7 @@ fn sync_folder(folder: &Path) -> Result<()> {
     file.sync_all().map_err(|e| refused("sync", folder, &e))
 }
 
-fn refused(action: &'static str, path: &Path, error: &std::io::Error) -> Error {
+pub(super) fn refused(action: &'static str, path: &Path, error: &std::io::Error) -> Error {
     match Error::io(action, path, error) {
         Error::Io { action, path, errno: errno @ Some(libc::ENOSPC | libc::EDQUOT), .. } => {
             let message = "the disk is full: free space, or move the data directory to a larger disk".into();

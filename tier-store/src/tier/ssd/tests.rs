@@ -1,0 +1,179 @@
+//! Chunk files: durable writing, cold reads over faulty devices, damage, budgets.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::disallowed_methods)]
+
+use std::fs::File;
+use std::future::Future;
+use std::task::{Poll, Waker};
+
+use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringViewArray};
+
+use super::*;
+use crate::clock::SystemClock;
+use crate::io::blocking::BlockingEngine;
+use crate::io::simulated::{Faults, SimulatedEngine};
+use crate::table::Segment;
+
+struct Setup {
+    dir: tempfile::TempDir,
+    tier: SsdTier,
+    batch: RecordBatch,
+    chunk: Arc<Chunk>,
+}
+
+fn setup(io: Arc<dyn BlockIo>, io_budget: u64) -> Setup {
+    let dir = tempfile::tempdir_in(std::env::current_exe().unwrap().parent().unwrap()).unwrap();
+    let accounts = (Account::new("io", io_budget), Account::new("ssd", 16 << 20));
+    let tier = SsdTier::new(dir.path().join("chunks"), io, Arc::new(SystemClock::default()), accounts.0, accounts.1);
+    let tier = tier.unwrap();
+    let rows = 20_000;
+    let batch = RecordBatch::try_from_iter([
+        ("number", Arc::new(Int64Array::from_iter(0..rows)) as ArrayRef),
+        ("text", Arc::new(StringViewArray::from_iter_values((0..rows).map(|i| format!("text number {i}, long")))) as _),
+    ])
+    .unwrap();
+    let chunk = write(&tier, ChunkId(3), &batch);
+    Setup { dir, tier, batch, chunk }
+}
+
+fn write(tier: &SsdTier, id: ChunkId, batch: &RecordBatch) -> Arc<Chunk> {
+    let encoded = codec::encode_chunk(batch).unwrap();
+    let path = tier.write_chunk(TableId(7), id, &encoded).unwrap();
+    chunk_at(id, batch, path, encoded)
+}
+
+fn chunk_at(id: ChunkId, batch: &RecordBatch, path: PathBuf, encoded: EncodedChunk) -> Arc<Chunk> {
+    let segments = encoded.homes.into_iter().map(Segment::new).collect();
+    let (rows, bytes) = (batch.num_rows() as u32, encoded.bytes.len() as u64);
+    Arc::new(Chunk::new(TableId(7), id, rows, batch.schema(), path, bytes, segments))
+}
+
+fn blocking() -> Arc<dyn BlockIo> {
+    Arc::new(BlockingEngine::start())
+}
+
+#[test]
+fn a_chunk_is_read_back_from_its_file() {
+    let rough = Faults { short_rate: 0.5, interrupt_rate: 0.3, reorder: true, ..Faults::default() };
+    for io in [blocking(), Arc::new(SimulatedEngine::start(3, rough)), crate::io::best_engine()] {
+        let Setup { tier, batch, chunk, dir: _dir } = setup(io, 64 << 20);
+        assert!(chunk.path.ends_with("t7/c3.arrow"));
+        let read = tier.read_columns(&chunk, &[1, 0], Admission::Prefetch).unwrap().unwrap();
+        let charged = read.charged_bytes();
+        assert_eq!(tier.io_account().used_bytes(), charged);
+        let cold = read.wait().unwrap();
+        assert_eq!(cold.arrays, [Arc::clone(batch.column(1)), Arc::clone(batch.column(0))]);
+        assert_eq!((cold.bytes_read, tier.counters().read_bytes.load(Ordering::Relaxed)), (charged, charged));
+        let arrays = cold.arrays.clone();
+        drop(cold);
+        assert_eq!(tier.io_account().used_bytes(), 0, "the charge ends, the arrays live on");
+        assert_eq!(arrays[0].len(), 20_000);
+        assert!(tier.read_columns(&chunk, &[2], Admission::Prefetch).is_err());
+        let none = tier.read_columns(&chunk, &[], Admission::Prefetch).unwrap().unwrap().wait().unwrap();
+        assert!(none.arrays.is_empty());
+    }
+}
+
+#[test]
+fn prefetch_waits_for_room_and_need_does_not() {
+    let Setup { tier, chunk, dir: _dir, .. } = setup(blocking(), 200_000);
+    let first = tier.read_columns(&chunk, &[0], Admission::Prefetch).unwrap().expect("room for one column");
+    assert!(tier.read_columns(&chunk, &[0], Admission::Prefetch).unwrap().is_none());
+    let needed = tier.read_columns(&chunk, &[0], Admission::Guaranteed).unwrap().unwrap();
+    drop(first);
+    drop(needed.wait().unwrap());
+    while tier.io().stats().in_flight.load(Ordering::SeqCst) > 0 {
+        std::thread::yield_now();
+    }
+    assert_eq!(tier.io_account().used_bytes(), 0);
+}
+
+#[test]
+fn a_dropped_read_gives_its_charge_back_when_the_engine_is_done() {
+    let engine = Arc::new(SimulatedEngine::start(1, Faults::default()));
+    let Setup { tier, chunk, dir: _dir, .. } = setup(Arc::clone(&engine) as _, 64 << 20);
+    engine.pause();
+    let mut read = tier.read_columns(&chunk, &[0, 1], Admission::Prefetch).unwrap().unwrap();
+    let mut context = std::task::Context::from_waker(Waker::noop());
+    assert!(matches!(std::pin::Pin::new(&mut read).poll(&mut context), Poll::Pending));
+    drop(read);
+    assert_eq!((tier.io_account().used_bytes(), tier.io().stats().in_flight.load(Ordering::SeqCst)), (0, 0));
+    engine.resume();
+    assert!(tier.read_columns(&chunk, &[0, 1], Admission::Prefetch).unwrap().unwrap().wait().is_ok());
+}
+
+#[test]
+fn damage_names_file_column_and_offset() {
+    let Setup { tier, batch, chunk, dir: _dir } = setup(blocking(), 64 << 20);
+    let other = write(&tier, ChunkId(4), &batch);
+    let mut bytes = std::fs::read(&chunk.path).unwrap();
+    let at = chunk.segments[1].home.offset as usize + 40_000;
+    bytes[at] ^= 0x10;
+    std::fs::write(&chunk.path, &bytes).unwrap();
+    let read = |chunk: &Arc<Chunk>, column| {
+        tier.read_columns(chunk, &[column], Admission::Guaranteed).and_then(|read| read.unwrap().wait())
+    };
+    let error = read(&chunk, 1).unwrap_err().to_string();
+    assert!(error.contains("c3.arrow") && error.contains("chunk 3, column 'text'"), "{error}");
+    assert!(error.contains(&format!("offset {}", chunk.segments[1].home.offset + 32_768)), "{error}");
+    assert!(matches!(tier.load_image(&chunk, 1), Err(Error::Corrupt { .. })));
+    assert_eq!(tier.counters().corrupt.load(Ordering::Relaxed), 2);
+    assert!(read(&chunk, 0).is_ok() && read(&other, 1).is_ok(), "other columns and chunks serve");
+    // A file cut short is noticed when it is opened.
+    File::options().write(true).open(&other.path).unwrap().set_len(5000).unwrap();
+    let cut = chunk_at(ChunkId(4), &batch, other.path.clone(), codec::encode_chunk(&batch).unwrap());
+    let error = read(&cut, 0).unwrap_err().to_string();
+    assert!(error.contains("c4.arrow") && error.contains("5000 bytes"), "{error}");
+}
+
+#[test]
+fn a_device_error_is_told_and_does_not_stick() {
+    let engine = Arc::new(SimulatedEngine::start(1, Faults::default()));
+    let Setup { tier, chunk, dir: _dir, .. } = setup(Arc::clone(&engine) as _, 64 << 20);
+    engine.set_faults(Faults { error_rate: 1.0, ..Faults::default() });
+    let failed = tier.read_columns(&chunk, &[0], Admission::Prefetch).unwrap().unwrap().wait();
+    assert!(matches!(failed, Err(Error::Io { errno: Some(libc::EIO), .. })));
+    assert_eq!(tier.io_account().used_bytes(), 0);
+    engine.set_faults(Faults::default());
+    assert!(tier.read_columns(&chunk, &[0], Admission::Prefetch).unwrap().unwrap().wait().is_ok());
+}
+
+#[test]
+fn files_are_listed_counted_and_removed() {
+    let Setup { dir, tier, batch, chunk } = setup(blocking(), 64 << 20);
+    let stored = tier.stored().used_bytes();
+    assert_eq!(stored, chunk.file_bytes);
+    std::fs::write(dir.path().join("chunks/t7/c9.arrow.tmp"), "half").unwrap();
+    std::fs::write(dir.path().join("chunks/notes.txt"), "foreign").unwrap();
+    let mut files = tier.list().unwrap();
+    files.sort_by_key(|file| file.path.clone());
+    let kinds: Vec<_> = files.iter().map(|file| (file.chunk, file.unfinished)).collect();
+    assert_eq!(kinds, [(None, false), (Some((TableId(7), ChunkId(3))), false), (None, true)]);
+    let header = tier.inspect(&chunk.path).unwrap();
+    assert_eq!((header.schema, header.rows), (batch.schema(), 20_000));
+    let foreign = tier.inspect(&dir.path().join("chunks/notes.txt")).unwrap_err().to_string();
+    assert!(foreign.contains("notes.txt") && foreign.contains("not an Arrow IPC file"), "{foreign}");
+    tier.remove(&chunk.path).unwrap();
+    tier.remove(&chunk.path).unwrap();
+    assert_eq!(tier.stored().used_bytes(), 0);
+    tier.adopt_file(&chunk.path, 5);
+    assert_eq!(tier.stored().used_bytes(), 5);
+}
+
+#[test]
+fn a_write_that_fails_leaves_nothing() {
+    let Setup { dir, tier, batch, .. } = setup(blocking(), 64 << 20);
+    let encoded = codec::encode_chunk(&batch).unwrap();
+    let before = tier.stored().used_bytes();
+    tier.stored().set_limit_bytes(before + 100);
+    assert!(matches!(tier.write_chunk(TableId(8), ChunkId(1), &encoded), Err(Error::BudgetExceeded { .. })));
+    tier.stored().set_limit_bytes(u64::MAX);
+    // A file where the table's folder should be.
+    std::fs::write(dir.path().join("chunks/t8"), "in the way").unwrap();
+    assert!(matches!(tier.write_chunk(TableId(8), ChunkId(1), &encoded), Err(Error::Io { .. })));
+    assert_eq!(tier.stored().used_bytes(), before);
+    // /dev/full cannot be a folder, so a full disk is made by a limit on file sizes in `tests/`; the words are fixed.
+    let full = files::refused("write", Path::new("x"), &std::io::Error::from_raw_os_error(libc::ENOSPC));
+    assert!(full.to_string().contains("the disk is full"), "{full}");
+    assert!(tier.list().unwrap().iter().all(|file| !file.unfinished));
+}

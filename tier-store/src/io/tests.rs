@@ -1,0 +1,252 @@
+//! One suite over all engines, and what is special to each.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::disallowed_methods)]
+
+use std::io::Write;
+use std::os::fd::AsRawFd;
+use std::time::{Duration, Instant};
+
+use super::blocking::BlockingEngine;
+use super::simulated::{Faults, SimulatedEngine};
+use super::uring::UringEngine;
+use super::*;
+
+/// Disk-backed and outside of the repository: the build folder, else the system's temporary folder.
+fn disk_dir() -> tempfile::TempDir {
+    tempfile::tempdir_in(std::env::current_exe().unwrap().parent().unwrap()).unwrap()
+}
+
+fn pattern(len: usize) -> Vec<u8> {
+    (0..len).map(|i| (i ^ (i >> 8) ^ (i >> 16)) as u8).collect()
+}
+
+fn write_file(path: &Path, bytes: &[u8]) {
+    let mut file = File::create(path).unwrap();
+    file.write_all(bytes).unwrap();
+    file.sync_all().unwrap();
+    // SAFETY: plain system call on an open descriptor.
+    unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
+}
+
+fn engines() -> Vec<Arc<dyn BlockIo>> {
+    let rough = Faults { short_rate: 0.4, interrupt_rate: 0.2, reorder: true, ..Faults::default() };
+    let mut engines: Vec<Arc<dyn BlockIo>> =
+        vec![Arc::new(BlockingEngine::start()), Arc::new(SimulatedEngine::start(7, rough))];
+    match UringEngine::start() {
+        Ok(engine) => engines.push(Arc::new(engine)),
+        Err(error) => println!("without io_uring: {error}"),
+    }
+    engines
+}
+
+fn idle(engine: &dyn BlockIo) {
+    let start = Instant::now();
+    while engine.stats().in_flight.load(Ordering::SeqCst) > 0 {
+        assert!(start.elapsed() < Duration::from_secs(10), "{}: operations are left", engine.name());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn every_window_of_a_file_is_read_exactly() {
+    let dir = disk_dir();
+    let path = dir.path().join("file");
+    let bytes = pattern(3 * (1 << 20) + 1234);
+    write_file(&path, &bytes);
+    for engine in engines() {
+        let file = engine.open(&path).unwrap();
+        let last = bytes.len() as u64;
+        let windows =
+            [(0, 1), (64, 4096), (4095, 2), (100, 3 << 20), (last - 7, 7), (0, bytes.len()), (5, 0), (last, 0)];
+        let reads: Vec<_> = windows.iter().map(|(offset, len)| engine.read(&file, *offset, *len)).collect();
+        for ((offset, len), read) in windows.into_iter().zip(reads) {
+            let got = read.wait().unwrap();
+            let expected = &bytes[offset as usize..][..len];
+            assert!(got.as_slice() == expected, "{}: {offset} + {len}", engine.name());
+            assert_eq!(got.as_slice().as_ptr() as u64 % 64, if len == 0 { 1 } else { offset % 64 });
+        }
+        idle(&*engine);
+    }
+}
+
+#[test]
+fn a_file_too_short_is_damage_and_names_the_file() {
+    let dir = disk_dir();
+    let path = dir.path().join("short");
+    for engine in engines() {
+        write_file(&path, &pattern(20_000));
+        let file = engine.open(&path).unwrap();
+        let beyond = engine.read(&file, 19_999, 2).wait().unwrap_err();
+        // Cut in the middle of a block, after opening.
+        File::options().write(true).open(&path).unwrap().set_len(9_000).unwrap();
+        let cut = engine.read(&file, 4096, 10_000).wait().unwrap_err();
+        for error in [beyond, cut] {
+            assert!(matches!(&error, Error::Corrupt { path: named, .. } if *named == path), "{error}");
+        }
+        assert_eq!(engine.stats().errors.load(Ordering::Relaxed), 2, "{}", engine.name());
+        let missing = engine.open(&dir.path().join("missing")).unwrap_err();
+        assert!(matches!(missing, Error::Io { action: "open", .. }));
+        idle(&*engine);
+    }
+}
+
+#[test]
+fn dropped_handles_leave_nothing_behind() {
+    let dir = disk_dir();
+    let path = dir.path().join("file");
+    write_file(&path, &pattern(8 << 20));
+    for engine in engines() {
+        let file = engine.open(&path).unwrap();
+        let handles: Vec<_> = (0..400).map(|i| engine.read(&file, i * 4096, 4 << 20)).collect();
+        let kept = engine.read(&file, 4096, 100);
+        drop(handles);
+        assert_eq!(kept.wait().unwrap().as_slice(), &pattern(8 << 20)[4096..4196]);
+        idle(&*engine);
+        // The engine forgets withdrawn requests when it comes by them.
+        let start = Instant::now();
+        while Arc::strong_count(&file) > 1 {
+            assert!(start.elapsed() < Duration::from_secs(10), "{}: a request keeps the file", engine.name());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        // Most were withdrawn before anything was read.
+        assert!(engine.stats().read_bytes() < 400 * (4 << 20));
+    }
+}
+
+#[test]
+fn an_engine_ends_cleanly_with_reads_under_way() {
+    let dir = disk_dir();
+    let path = dir.path().join("file");
+    write_file(&path, &pattern(4 << 20));
+    for engine in engines() {
+        let file = engine.open(&path).unwrap();
+        let handles: Vec<_> = (0..200).map(|_| engine.read(&file, 0, 4 << 20)).collect();
+        drop(engine);
+        for handle in handles {
+            match handle.wait() {
+                Ok(bytes) => assert_eq!(bytes.as_slice().len(), 4 << 20),
+                Err(error) => assert!(matches!(error, Error::Cancelled), "{error}"),
+            }
+        }
+        assert_eq!(Arc::strong_count(&file), 1);
+    }
+}
+
+#[test]
+fn without_o_direct_reads_still_work() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = dir.path().join("file");
+    let bytes = pattern(100_000);
+    std::fs::write(&path, &bytes).unwrap();
+    for engine in engines() {
+        let file = engine.open(&path).unwrap();
+        assert_eq!(engine.read(&file, 50_001, 49_999).wait().unwrap().as_slice(), &bytes[50_001..]);
+    }
+    // tmpfs accepts O_DIRECT on newer kernels and ignores it; a file system without it says EINVAL.
+    let file = IoFile::open_buffered(&path).unwrap();
+    assert!(!file.direct);
+    let engine = BlockingEngine::start();
+    assert_eq!(engine.read(&file, 3, 9_000).wait().unwrap().as_slice(), &bytes[3..9_003]);
+}
+
+fn process_read_bytes() -> u64 {
+    let counters = std::fs::read_to_string("/proc/self/io").unwrap();
+    counters.lines().find_map(|line| line.strip_prefix("read_bytes: ")).unwrap().trim().parse().unwrap()
+}
+
+/// Runs alone in a child process: other tests read too.
+#[test]
+fn counted_bytes_are_those_of_the_kernel() {
+    const CHILD: &str = "TERRACE_TEST_IO_BYTES_CHILD";
+    let Some(name) = std::env::var_os(CHILD) else {
+        for engine in engines().iter().filter(|engine| engine.name() != "simulated") {
+            let child = std::process::Command::new(std::env::current_exe().unwrap())
+                .args(["counted_bytes_are_those_of_the_kernel", "--test-threads=1"])
+                .env(CHILD, engine.name())
+                .output()
+                .unwrap();
+            assert!(child.status.success(), "{}", String::from_utf8_lossy(&child.stdout));
+        }
+        return;
+    };
+    let dir = disk_dir();
+    let path = dir.path().join("file");
+    write_file(&path, &pattern(16 << 20));
+    let engine = engines().into_iter().find(|engine| *name == *engine.name()).unwrap();
+    let file = engine.open(&path).unwrap();
+    if !file.direct {
+        println!("no O_DIRECT here: nothing to compare");
+        return;
+    }
+    // A second cold run reads the same again.
+    for round in 0..2 {
+        let (kernel, counted) = (process_read_bytes(), engine.stats().read_bytes());
+        let reads: Vec<_> = (0..300u64).map(|i| engine.read(&file, i * 50_048, 40_000 + 64 * i as usize)).collect();
+        reads.into_iter().for_each(|read| drop(read.wait().unwrap()));
+        let (kernel, counted) = (process_read_bytes() - kernel, engine.stats().read_bytes() - counted);
+        let asked: u64 = (0..300).map(|i| 40_000 + 64 * i).sum();
+        assert!(counted >= asked, "round {round}: {counted} counted, {asked} asked");
+        assert!(counted.abs_diff(kernel) * 20 <= kernel, "round {round}: {counted} counted, {kernel} by the kernel");
+    }
+}
+
+#[test]
+fn an_idle_ring_uses_no_processor_time() {
+    let Ok(engine) = UringEngine::start() else { return };
+    let dir = disk_dir();
+    let path = dir.path().join("file");
+    write_file(&path, &pattern(8192));
+    let file = engine.open(&path).unwrap();
+    drop(engine.read(&file, 0, 10).wait().unwrap());
+    let ticks = || {
+        let mut sum = 0u64;
+        for task in std::fs::read_dir("/proc/self/task").unwrap().flatten() {
+            // A thread of another test may end in between.
+            let Ok(stat) = std::fs::read_to_string(task.path().join("stat")) else { continue };
+            if stat.contains("(terrace-uring)") {
+                let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
+                sum += fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap();
+            }
+        }
+        sum
+    };
+    // Other tests' rings may work meanwhile, so look for one quiet interval.
+    let quiet = (0..20).any(|_| {
+        let before = ticks();
+        std::thread::sleep(Duration::from_millis(250));
+        ticks() <= before
+    });
+    assert!(quiet);
+}
+
+#[test]
+fn simulated_faults_follow_the_seed() {
+    let run = |seed: u64| {
+        let engine = SimulatedEngine::start(seed, Faults { error_rate: 0.3, reorder: true, ..Faults::default() });
+        engine.add_file("/in/memory", &pattern(64 * 4096)).unwrap();
+        let file = engine.open(Path::new("/in/memory")).unwrap();
+        engine.pause();
+        let reads: Vec<_> = (0..64).map(|i| engine.read(&file, i * 4096, 4096)).collect();
+        engine.resume();
+        reads.into_iter().map(|read| read.wait().map(|_| ()).map_err(|e| e.to_string())).collect::<Vec<_>>()
+    };
+    let first = run(1);
+    assert_eq!(first, run(1));
+    assert_ne!(first, run(2));
+    let failed: Vec<_> = first.iter().filter_map(|r| r.as_ref().err()).collect();
+    assert!(!failed.is_empty() && failed.len() < 64);
+    assert!(failed.iter().all(|e| e.contains("/in/memory") && e.contains("Input/output error")));
+}
+
+#[test]
+fn paused_reads_are_withdrawn_when_dropped() {
+    let engine = SimulatedEngine::start(1, Faults::default());
+    engine.add_file("/m", &pattern(8192)).unwrap();
+    let file = engine.open(Path::new("/m")).unwrap();
+    engine.pause();
+    drop((0..10).map(|_| engine.read(&file, 0, 8192)).collect::<Vec<_>>());
+    assert_eq!(engine.stats().in_flight.load(Ordering::SeqCst), 0);
+    engine.resume();
+    assert_eq!(engine.read(&file, 0, 8192).wait().unwrap().as_slice(), pattern(8192));
+    assert_eq!(engine.stats().read_bytes(), 8192);
+}
