@@ -1,0 +1,400 @@
+//! The catalog as one statement sees it.
+//!
+//! A [`Snapshot`] fixes the version of each table at its first mention, so that a statement that names a table twice
+//! reads the same rows twice. Views are planned from their text and external tables opened from their definition when
+//! they are mentioned; nothing of them is cached, so a snapshot never refers to itself.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use arrow::datatypes::Schema;
+use async_trait::async_trait;
+use datafusion::catalog::{CatalogProvider, CatalogProviderList, SchemaProvider, TableProvider};
+use datafusion::common::TableReference;
+use datafusion::datasource::{TableType, ViewTable};
+use datafusion::error::{DataFusionError, Result as PlanResult};
+use datafusion::execution::session_state::SessionState;
+use datafusion::logical_expr::{DdlStatement, LogicalPlan};
+use datafusion::prelude::SessionConfig;
+use datafusion::sql::parser::Statement as SqlStatement;
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use terrace_tier_store::Store;
+use terrace_tier_store::table::{Table, TableName};
+
+use super::{CATALOG, DEFAULT_SCHEMA, Engine, Entry, EntryKind, SYSTEM_SCHEMA};
+use crate::error::{Error, ErrorKind, Result};
+use crate::provider::TierTable;
+use crate::system::{Live, SystemTable};
+
+/// Kinds of objects in the store's catalog.
+const VIEWS: &str = "view";
+const EXTERNAL: &str = "external";
+const SCHEMAS: &str = "schema";
+
+/// A view or an external table: the statement that made it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Object {
+    pub(super) name: TableName,
+    /// CREATE VIEW .. or CREATE EXTERNAL TABLE ..
+    pub(super) sql: String,
+    /// Schema of the names in it that have none.
+    pub(super) default_schema: String,
+}
+
+/// All views, external tables and schemas.
+#[derive(Debug, Default)]
+pub(super) struct Objects {
+    version: u64,
+    pub(super) views: BTreeMap<TableName, Object>,
+    pub(super) external: BTreeMap<TableName, Object>,
+    pub(super) schemas: BTreeSet<String>,
+}
+
+impl Objects {
+    fn load(store: &Store, version: u64) -> Result<Self> {
+        let read = |kind| -> Result<BTreeMap<TableName, Object>> {
+            let mut found = BTreeMap::new();
+            for (name, json) in store.objects(kind)? {
+                let object: Object = serde_json::from_str(&json).map_err(|e| {
+                    Error::new(ErrorKind::DataLoss, format!("{kind} '{name}' in the catalog is damaged: {e}"))
+                })?;
+                found.insert(object.name.clone(), object);
+            }
+            Ok(found)
+        };
+        let mut schemas: BTreeSet<String> = store.objects(SCHEMAS)?.into_iter().map(|(name, _)| name).collect();
+        schemas.insert(DEFAULT_SCHEMA.to_owned());
+        schemas.extend(store.tables().iter().map(|t| t.name().schema.clone()));
+        Ok(Self { version, views: read(VIEWS)?, external: read(EXTERNAL)?, schemas })
+    }
+}
+
+/// Writes of objects; the caller holds the engine's lock on names.
+impl Engine {
+    pub(super) fn put_view(&self, object: &Object) -> Result<()> {
+        self.put(VIEWS, object)
+    }
+
+    pub(super) fn put_external(&self, object: &Object) -> Result<()> {
+        self.put(EXTERNAL, object)
+    }
+
+    fn put(&self, kind: &str, object: &Object) -> Result<()> {
+        let json = serde_json::to_string(object).map_err(|e| Error::new(ErrorKind::Internal, e.to_string()))?;
+        Ok(self.store.put_object(kind, &object.name.to_string(), &json)?)
+    }
+
+    pub(super) fn remove_view(&self, name: &TableName) -> Result<bool> {
+        Ok(self.store.remove_object(VIEWS, &name.to_string())?)
+    }
+
+    pub(super) fn remove_external(&self, name: &TableName) -> Result<bool> {
+        Ok(self.store.remove_object(EXTERNAL, &name.to_string())?)
+    }
+
+    pub(super) fn put_schema(&self, name: &str) -> Result<()> {
+        Ok(self.store.put_object(SCHEMAS, name, "{}")?)
+    }
+
+    pub(super) fn remove_schema(&self, name: &str) -> Result<bool> {
+        Ok(self.store.remove_object(SCHEMAS, name)?)
+    }
+
+    /// Views, external tables and schemas, read again when the catalog changed.
+    pub(super) fn objects(&self) -> Result<Arc<Objects>> {
+        let version = self.store.schema_version();
+        let mut cached = self.objects.lock();
+        if let Some(objects) = cached.as_ref().filter(|o| o.version == version) {
+            return Ok(Arc::clone(objects));
+        }
+        let fresh = Arc::new(Objects::load(&self.store, version)?);
+        *cached = Some(Arc::clone(&fresh));
+        Ok(fresh)
+    }
+
+    /// A snapshot for one statement. `settings` numbers the state of the session's options.
+    pub(super) fn snapshot(&self, config: SessionConfig, settings: u64) -> Result<Arc<Snapshot>> {
+        let mut template = self.base.clone();
+        *template.config_mut() = config;
+        let registry = Arc::clone(&self.registry);
+        let live = Live { store: Arc::clone(&self.store), statements: Arc::new(move || registry.statements()) };
+        let schema_version = self.store.schema_version();
+        Ok(Arc::new(Snapshot {
+            objects: self.objects()?,
+            store: Arc::clone(&self.store),
+            live,
+            template,
+            schema_version,
+            settings,
+            pins: Mutex::default(),
+            reads_files: AtomicBool::new(false),
+            expanding: Mutex::default(),
+        }))
+    }
+}
+
+/// What one statement sees.
+pub(super) struct Snapshot {
+    store: Arc<Store>,
+    objects: Arc<Objects>,
+    live: Live,
+    /// Functions, rules and options; its catalog is not ours.
+    template: SessionState,
+    schema_version: u64,
+    settings: u64,
+    /// Tables mentioned so far, each with the version this statement reads.
+    pins: Mutex<HashMap<TableName, Pin>>,
+    /// True once an external table was opened: its files may change at any time.
+    reads_files: AtomicBool,
+    /// Views being planned, outermost first.
+    expanding: Mutex<Vec<TableName>>,
+}
+
+struct Pin {
+    table: Arc<Table>,
+    version: u64,
+    provider: Arc<TierTable>,
+}
+
+impl std::fmt::Debug for Snapshot {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Snapshot").field("schema_version", &self.schema_version).finish_non_exhaustive()
+    }
+}
+
+impl Snapshot {
+    /// True while a plan made on this snapshot may be used again.
+    pub(super) fn is_current(&self, settings: u64) -> bool {
+        self.settings == settings
+            && self.schema_version == self.store.schema_version()
+            && !self.reads_files.load(Ordering::Relaxed)
+            && self.pins.lock().values().all(|pin| pin.table.version().number == pin.version)
+    }
+
+    pub(super) fn objects(&self) -> &Objects {
+        &self.objects
+    }
+
+    /// Schema of names without one.
+    pub(super) fn default_schema(&self) -> &str {
+        &self.template.config_options().catalog.default_schema
+    }
+
+    /// The planner's state over this snapshot.
+    pub(super) fn state(self: &Arc<Self>) -> SessionState {
+        let mut state = self.template.clone();
+        state.register_catalog_list(Arc::new(Catalogs(Arc::clone(self))));
+        state.mark_start_execution();
+        state
+    }
+
+    /// Plans a statement.
+    pub(super) async fn plan(self: &Arc<Self>, statement: SqlStatement) -> Result<LogicalPlan> {
+        Ok(self.state().statement_to_plan(statement).await?)
+    }
+
+    pub(super) fn schema_names(&self) -> Vec<String> {
+        let mut names: BTreeSet<String> = self.objects.schemas.clone();
+        names.insert(SYSTEM_SCHEMA.to_owned());
+        names.insert("information_schema".to_owned());
+        names.into_iter().collect()
+    }
+
+    fn names_in(&self, schema: &str) -> Vec<String> {
+        if schema == SYSTEM_SCHEMA {
+            return SystemTable::NAMES.iter().map(|n| (*n).to_owned()).collect();
+        }
+        let tables = self.store.tables();
+        let mut names: BTreeSet<&str> =
+            tables.iter().filter(|t| t.name().schema == schema).map(|t| t.name().name.as_str()).collect();
+        let objects = self.objects.views.keys().chain(self.objects.external.keys());
+        names.extend(objects.filter(|n| n.schema == schema).map(|n| n.name.as_str()));
+        names.into_iter().map(str::to_owned).collect()
+    }
+
+    /// The table of the store, fixed at the version of its first mention.
+    fn pinned(&self, name: &TableName) -> Option<Arc<TierTable>> {
+        let mut pins = self.pins.lock();
+        if let Some(pin) = pins.get(name) {
+            return Some(Arc::clone(&pin.provider));
+        }
+        let table = self.store.table(name).ok()?;
+        let version = table.version();
+        let number = version.number;
+        let provider = Arc::new(TierTable::new(Arc::clone(&self.store), Arc::clone(&table), version));
+        pins.insert(name.clone(), Pin { table, version: number, provider: Arc::clone(&provider) });
+        Some(provider)
+    }
+
+    async fn provider(self: &Arc<Self>, name: &TableName) -> Result<Option<Arc<dyn TableProvider>>> {
+        if name.schema == SYSTEM_SCHEMA {
+            let table = SystemTable::open(&name.name, self.live.clone());
+            return Ok(table.map(|t| Arc::new(t) as Arc<dyn TableProvider>));
+        }
+        if let Some(table) = self.pinned(name) {
+            return Ok(Some(table));
+        }
+        if let Some(view) = self.objects.views.get(name) {
+            return self
+                .view(view)
+                .await
+                .map(Some)
+                .map_err(|e| Error::new(e.kind(), format!("view '{}' cannot be planned: {}", view.name, e.message())));
+        }
+        match self.objects.external.get(name) {
+            Some(external) => self.external(external).await.map(Some).map_err(|e| {
+                Error::new(e.kind(), format!("external table '{}' cannot be read: {}", external.name, e.message()))
+            }),
+            None => Ok(None),
+        }
+    }
+
+    async fn view(self: &Arc<Self>, view: &Object) -> Result<Arc<dyn TableProvider>> {
+        {
+            let mut expanding = self.expanding.lock();
+            if expanding.contains(&view.name) {
+                return Err(Error::invalid(format!("view '{}' refers to itself", view.name)));
+            }
+            expanding.push(view.name.clone());
+        }
+        let planned = self.plan_object(view).await;
+        self.expanding.lock().retain(|n| n != &view.name);
+        match planned? {
+            LogicalPlan::Ddl(DdlStatement::CreateView(create)) => {
+                let plan = create.input.as_ref().clone();
+                Ok(Arc::new(ViewTable::new(plan, Some(view.sql.clone()))))
+            }
+            _ => Err(Error::new(ErrorKind::DataLoss, "its definition in the catalog is not a view")),
+        }
+    }
+
+    async fn external(self: &Arc<Self>, external: &Object) -> Result<Arc<dyn TableProvider>> {
+        self.reads_files.store(true, Ordering::Relaxed);
+        match self.plan_object(external).await? {
+            LogicalPlan::Ddl(DdlStatement::CreateExternalTable(create)) => {
+                super::ddl::open_external(&self.state(), &create).await
+            }
+            _ => Err(Error::new(ErrorKind::DataLoss, "its definition in the catalog is not an external table")),
+        }
+    }
+
+    /// Plans the text of an object with the default schema it was written under.
+    async fn plan_object(self: &Arc<Self>, object: &Object) -> Result<LogicalPlan> {
+        let mut state = self.state();
+        state.config_mut().options_mut().catalog.default_schema = object.default_schema.clone();
+        match super::parse::parse(&object.sql)?.command {
+            super::parse::Command::Plan { statement, .. } => Ok(state.statement_to_plan(statement).await?),
+            _ => Err(Error::new(ErrorKind::DataLoss, "its definition in the catalog cannot be planned")),
+        }
+    }
+
+    /// Everything there is.
+    pub(super) async fn entries(self: &Arc<Self>) -> Result<Vec<Entry>> {
+        let mut entries = Vec::new();
+        for table in self.store.tables() {
+            entries.push(Entry {
+                schema: table.name().schema.clone(),
+                name: table.name().name.clone(),
+                kind: EntryKind::Table,
+                columns: Arc::clone(table.schema()),
+                primary_key: table.primary_key().to_vec(),
+            });
+        }
+        let views = self.objects.views.keys().map(|name| (name, EntryKind::View));
+        let external = self.objects.external.keys().map(|name| (name, EntryKind::External));
+        for (name, kind) in views.chain(external) {
+            let columns = match self.provider(name).await {
+                Ok(Some(provider)) => provider.schema(),
+                _ => Arc::new(Schema::empty()),
+            };
+            let (schema, name) = (name.schema.clone(), name.name.clone());
+            entries.push(Entry { schema, name, kind, columns, primary_key: Vec::new() });
+        }
+        for (schema, names) in [
+            (SYSTEM_SCHEMA, SystemTable::NAMES.iter().map(|n| (*n).to_owned()).collect()),
+            ("information_schema", information_schema_names()),
+        ] {
+            for name in names {
+                let reference = TableReference::partial(schema, name.as_str());
+                let columns = match self.state().schema_for_ref(reference) {
+                    Ok(provider) => provider.table(&name).await?.map(|t| t.schema()),
+                    Err(_) => None,
+                };
+                let columns = columns.unwrap_or_else(|| Arc::new(Schema::empty()));
+                let kind = EntryKind::System;
+                entries.push(Entry { schema: schema.to_owned(), name, kind, columns, primary_key: Vec::new() });
+            }
+        }
+        Ok(entries)
+    }
+}
+
+fn information_schema_names() -> Vec<String> {
+    datafusion::catalog::information_schema::INFORMATION_SCHEMA_TABLES.iter().map(|n| (*n).to_owned()).collect()
+}
+
+/// The list of catalogs: one.
+#[derive(Debug)]
+struct Catalogs(Arc<Snapshot>);
+
+impl CatalogProviderList for Catalogs {
+    fn register_catalog(&self, _: String, _: Arc<dyn CatalogProvider>) -> Option<Arc<dyn CatalogProvider>> {
+        None
+    }
+
+    fn catalog_names(&self) -> Vec<String> {
+        vec![CATALOG.to_owned()]
+    }
+
+    fn catalog(&self, name: &str) -> Option<Arc<dyn CatalogProvider>> {
+        (name == CATALOG).then(|| Arc::new(Catalog(Arc::clone(&self.0))) as _)
+    }
+}
+
+/// Catalog `terrace`.
+#[derive(Debug)]
+struct Catalog(Arc<Snapshot>);
+
+impl CatalogProvider for Catalog {
+    fn schema_names(&self) -> Vec<String> {
+        self.0.schema_names().into_iter().filter(|n| n != "information_schema").collect()
+    }
+
+    fn schema(&self, name: &str) -> Option<Arc<dyn SchemaProvider>> {
+        let known = name == SYSTEM_SCHEMA || self.0.objects.schemas.contains(name);
+        known.then(|| Arc::new(SchemaView { snapshot: Arc::clone(&self.0), name: name.to_owned() }) as _)
+    }
+}
+
+/// One schema.
+#[derive(Debug)]
+struct SchemaView {
+    snapshot: Arc<Snapshot>,
+    name: String,
+}
+
+#[async_trait]
+impl SchemaProvider for SchemaView {
+    fn table_names(&self) -> Vec<String> {
+        self.snapshot.names_in(&self.name)
+    }
+
+    async fn table(&self, name: &str) -> PlanResult<Option<Arc<dyn TableProvider>>, DataFusionError> {
+        let name = TableName::new(self.name.clone(), name);
+        Ok(self.snapshot.provider(&name).await?)
+    }
+
+    async fn table_type(&self, name: &str) -> PlanResult<Option<TableType>> {
+        let name = TableName::new(self.name.clone(), name);
+        if self.snapshot.objects.views.contains_key(&name) {
+            return Ok(Some(TableType::View));
+        }
+        Ok(self.table_exist(&name.name).then_some(TableType::Base))
+    }
+
+    fn table_exist(&self, name: &str) -> bool {
+        self.table_names().iter().any(|n| n == name)
+    }
+}

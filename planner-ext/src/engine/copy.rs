@@ -1,0 +1,209 @@
+//! COPY table FROM 'file': Parquet, CSV, JSON and Arrow files into a table, all or nothing.
+//!
+//! Columns are matched by name. Text files are read with the types of the table, so that `007` stays text where the
+//! column is text. COPY .. TO is DataFusion's.
+
+use std::path::Path;
+
+use arrow::datatypes::{DataType, Field, Schema};
+use datafusion::common::Column;
+use datafusion::execution::options::{ArrowReadOptions, ReadOptions};
+use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder};
+use datafusion::prelude::{CsvReadOptions, JsonReadOptions, ParquetReadOptions, SessionContext};
+use terrace_tier_store::table::Table;
+
+use super::ingest::{Target, load};
+use super::parse::CopyFrom;
+use super::registry::Ticket;
+use super::session::Session;
+use super::statement::Planned;
+use super::{SYSTEM_SCHEMA, ddl};
+use crate::error::{Error, ErrorKind, Result, missing_table};
+
+/// How the file is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Format {
+    Parquet,
+    Csv,
+    Json,
+    Arrow,
+}
+
+impl Format {
+    fn named(name: &str) -> Option<Self> {
+        match name.to_lowercase().as_str() {
+            "parquet" => Some(Self::Parquet),
+            "csv" | "tsv" | "tbl" => Some(Self::Csv),
+            "json" | "ndjson" | "jsonl" => Some(Self::Json),
+            "arrow" | "ipc" | "feather" => Some(Self::Arrow),
+            _ => None,
+        }
+    }
+}
+
+/// Options of COPY FROM.
+struct Options {
+    format: Format,
+    header: bool,
+    delimiter: u8,
+}
+
+impl Options {
+    fn new(copy: &CopyFrom) -> Result<Self> {
+        let extension = Path::new(&copy.location).extension().and_then(|e| e.to_str()).unwrap_or_default();
+        let mut format = Format::named(extension);
+        let (mut header, mut delimiter) = (None, None);
+        for (name, value) in &copy.options {
+            let bad = |wanted: &str| Error::invalid(format!("COPY option {name} takes {wanted}, not '{value}'"));
+            match name.as_str() {
+                "format" => {
+                    format = Some(Format::named(value).ok_or_else(|| bad("parquet, csv, json or arrow"))?);
+                }
+                "header" | "has_header" => {
+                    header = Some(match value.to_lowercase().as_str() {
+                        "true" | "on" | "1" => true,
+                        "false" | "off" | "0" => false,
+                        _ => return Err(bad("true or false")),
+                    });
+                }
+                "delimiter" | "sep" => match value.as_bytes() {
+                    [one] => delimiter = Some(*one),
+                    _ if value == "\\t" => delimiter = Some(b'\t'),
+                    _ => return Err(bad("one character")),
+                },
+                _ => {
+                    return Err(Error::invalid(format!(
+                        "COPY option '{name}' does not exist; there are format, header, delimiter"
+                    )));
+                }
+            }
+        }
+        let format = format.ok_or_else(|| {
+            Error::invalid(format!(
+                "the format of '{}' is not clear; add (FORMAT csv), parquet, json or arrow",
+                copy.location
+            ))
+        })?;
+        Ok(Self { format, header: header.unwrap_or(true), delimiter: delimiter.unwrap_or(b',') })
+    }
+}
+
+/// Runs COPY FROM; returns the rows stored.
+pub(super) async fn copy_from(session: &Session, ticket: &Ticket, copy: &CopyFrom) -> Result<u64> {
+    let engine = session.engine();
+    let snapshot = session.snapshot()?;
+    let name = copy.table.resolve(snapshot.default_schema());
+    if name.schema == SYSTEM_SCHEMA {
+        return Err(Error::new(ErrorKind::PermissionDenied, "tables of schema 'system' cannot be written"));
+    }
+    let table = match engine.store.table(&name) {
+        Ok(table) => table,
+        Err(_) => {
+            ddl::check_not_other(snapshot.objects(), &name)?;
+            return Err(missing_table(&name.to_string()));
+        }
+    };
+    let options = Options::new(copy)?;
+    let location = ddl::absolute_location(&copy.location)?;
+    let path = location.strip_prefix("file://").unwrap_or(&location);
+    if !path.contains(['*', '?', '[']) && !Path::new(path).exists() {
+        return Err(Error::new(ErrorKind::NotFound, format!("there is no file or folder {path} on the server")));
+    }
+    let context = SessionContext::new_with_state(snapshot.state());
+    let plan = read(&context, &location, &options, &table, &copy.columns).await?;
+    let plan = renamed(plan, &copy.columns)?;
+    load(engine, ticket, Planned { snapshot, plan }, Target::Existing(table)).await
+}
+
+async fn read(
+    context: &SessionContext,
+    location: &str,
+    options: &Options,
+    table: &Table,
+    columns: &[String],
+) -> Result<LogicalPlan> {
+    let extension =
+        Path::new(location).extension().and_then(|e| e.to_str()).map(|e| format!(".{e}")).unwrap_or_default();
+    let frame = match options.format {
+        Format::Parquet => {
+            context.read_parquet(location, ParquetReadOptions::default().file_extension(&extension)).await?
+        }
+        Format::Arrow => {
+            let mut read = ArrowReadOptions::default();
+            read.file_extension = &extension;
+            context.read_arrow(location, read).await?
+        }
+        Format::Json => {
+            let read = JsonReadOptions::default().file_extension(&extension);
+            let found = found_columns(context, location, &read).await?;
+            let typed = typed_columns(table, &found, &[])?;
+            context.read_json(location, read.schema(&typed)).await?
+        }
+        Format::Csv => {
+            let read = CsvReadOptions::new()
+                .has_header(options.header)
+                .delimiter(options.delimiter)
+                .file_extension(&extension);
+            let found = found_columns(context, location, &read).await?;
+            let given: Vec<String> = match (columns.is_empty(), options.header) {
+                (false, _) => columns.to_vec(),
+                (true, true) => Vec::new(),
+                // Without a header the file has the table's columns in their order.
+                (true, false) => table.schema().fields().iter().map(|f| f.name().clone()).collect(),
+            };
+            let typed = typed_columns(table, &found, &given)?;
+            context.read_csv(location, read.schema(&typed)).await?
+        }
+    };
+    Ok(frame.into_unoptimized_plan())
+}
+
+/// Columns as the file names them.
+async fn found_columns<'a>(context: &SessionContext, location: &str, options: &impl ReadOptions<'a>) -> Result<Schema> {
+    let state = context.state();
+    let url = datafusion::datasource::listing::ListingTableUrl::parse(location)?;
+    let schema = options.get_resolved_schema(&context.copied_config(), state.clone(), url).await?;
+    Ok(schema.as_ref().clone())
+}
+
+/// The columns of a text file with the types of the table's columns of the same name; `given` names them instead of the
+/// file. A column the table does not have stays text and is refused later, by name.
+fn typed_columns(table: &Table, found: &Schema, given: &[String]) -> Result<Schema> {
+    if !given.is_empty() && given.len() != found.fields().len() {
+        return Err(Error::invalid(format!(
+            "the file has {} columns, {} were expected: {}",
+            found.fields().len(),
+            given.len(),
+            given.join(", ")
+        )));
+    }
+    let fields = found.fields().iter().enumerate().map(|(index, field)| {
+        let name = given.get(index).unwrap_or(field.name());
+        let columns = table.schema().fields();
+        let column = columns
+            .iter()
+            .find(|f| f.name() == name)
+            .or_else(|| columns.iter().find(|f| f.name().eq_ignore_ascii_case(name)));
+        let data_type = column.map_or(DataType::Utf8View, |c| c.data_type().clone());
+        Field::new(name, data_type, true)
+    });
+    Ok(Schema::new(fields.collect::<Vec<_>>()))
+}
+
+/// Gives the columns of the file the names listed after the table, by position.
+fn renamed(plan: LogicalPlan, columns: &[String]) -> Result<LogicalPlan> {
+    if columns.is_empty() {
+        return Ok(plan);
+    }
+    let found: Vec<Column> = plan.schema().columns();
+    if found.len() != columns.len() {
+        return Err(Error::invalid(format!(
+            "the file has {} columns, {} are listed: {}",
+            found.len(),
+            columns.len(),
+            columns.join(", ")
+        )));
+    }
+    let renamed: Vec<Expr> = found.into_iter().zip(columns).map(|(c, name)| Expr::Column(c).alias(name)).collect();
+    Ok(LogicalPlanBuilder::from(plan).project(renamed)?.build()?)
+}

@@ -1,0 +1,415 @@
+//! CREATE and DROP of tables, views, external tables and schemas, all in the store's durable catalog.
+//!
+//! One lock serialises looking a name up and then taking or freeing it. Tables, views and external tables of a schema
+//! share one space of names.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use datafusion::catalog::TableProvider;
+use datafusion::common::Constraint;
+use datafusion::execution::session_state::SessionState;
+use datafusion::logical_expr::{
+    CreateCatalogSchema, CreateExternalTable, CreateMemoryTable, CreateView, DdlStatement, LogicalPlan,
+};
+use terrace_tier_store::table::{ChunkAdmission, Durability, TableDefinition, TableName, TableOptions};
+
+use super::catalog::{Object, Objects, Snapshot};
+use super::ingest::{Target, load};
+use super::parse::{DropCommand, DropKind, NameParts, table_name};
+use super::registry::{StatementState, Ticket};
+use super::session::Session;
+use super::statement::Planned;
+use super::types::stored_schema;
+use super::{DEFAULT_SCHEMA, Engine, SYSTEM_SCHEMA};
+use crate::error::{Error, ErrorKind, Result, missing_table};
+
+/// Reads `WITH (...)` of CREATE TABLE.
+pub(super) fn table_options(pairs: &[(String, String)]) -> Result<TableOptions> {
+    let mut options = TableOptions::default();
+    for (name, value) in pairs {
+        let bad = |wanted: &str| Error::invalid(format!("table option {name} takes {wanted}, not '{value}'"));
+        match name.as_str() {
+            "cluster_by" => {
+                options.cluster_by =
+                    value.split(',').map(|c| c.trim().trim_matches('"').to_owned()).filter(|c| !c.is_empty()).collect();
+            }
+            "chunk_rows" => {
+                let rows = value.parse().ok().filter(|n| (1..=65_536).contains(n));
+                options.chunk_rows = rows.ok_or_else(|| bad("a number from 1 to 65536"))?;
+            }
+            "durability" => {
+                options.durability = match value.to_lowercase().as_str() {
+                    "full" => Durability::Full,
+                    "none" => Durability::None,
+                    _ => return Err(bad("'full' or 'none'")),
+                };
+            }
+            "admission" => {
+                options.admission = match value.to_lowercase().as_str() {
+                    "auto" => ChunkAdmission::Auto,
+                    "ssd" => ChunkAdmission::Ssd,
+                    _ => return Err(bad("'auto' or 'ssd'")),
+                };
+            }
+            _ => {
+                return Err(Error::invalid(format!(
+                    "table option '{name}' does not exist; there are cluster_by, chunk_rows, durability, admission"
+                )));
+            }
+        }
+    }
+    Ok(options)
+}
+
+/// Refuses schemas that do not exist or belong to the system.
+pub(super) fn check_schema(snapshot: &Snapshot, schema: &str) -> Result<()> {
+    if schema == SYSTEM_SCHEMA || schema == "information_schema" {
+        return Err(Error::new(ErrorKind::PermissionDenied, format!("schema '{schema}' belongs to the system")));
+    }
+    if !snapshot.objects().schemas.contains(schema) {
+        return Err(Error::new(
+            ErrorKind::NotFound,
+            format!("schema '{schema}' does not exist; make it with CREATE SCHEMA {schema}"),
+        ));
+    }
+    Ok(())
+}
+
+/// Refuses the name of a view or external table.
+pub(super) fn check_not_other(objects: &Objects, name: &TableName) -> Result<()> {
+    let kind = if objects.views.contains_key(name) {
+        "view"
+    } else if objects.external.contains_key(name) {
+        "external table"
+    } else {
+        return Ok(());
+    };
+    Err(Error::new(ErrorKind::AlreadyExists, format!("'{name}' already exists as a {kind}; drop it first")))
+}
+
+fn taken(kind: &str, name: &TableName) -> Error {
+    let shown = short(name);
+    Error::new(
+        ErrorKind::AlreadyExists,
+        format!("{kind} '{shown}' already exists; use IF NOT EXISTS or OR REPLACE, or drop it first"),
+    )
+}
+
+/// A name without the default schema.
+fn short(name: &TableName) -> String {
+    if name.schema == DEFAULT_SCHEMA { name.name.clone() } else { name.to_string() }
+}
+
+/// CREATE TABLE, with or without AS. Returns the rows stored.
+pub(super) async fn create_table(
+    session: &Session,
+    ticket: &Ticket,
+    planned: &Planned,
+    create: &CreateMemoryTable,
+    pairs: &[(String, String)],
+) -> Result<u64> {
+    let engine = session.engine();
+    if create.temporary {
+        return Err(Error::unimplemented("temporary tables are not supported"));
+    }
+    if let Some((column, _)) = create.column_defaults.first() {
+        return Err(Error::unimplemented(format!("DEFAULT is not supported (column '{column}')")));
+    }
+    let name = table_name(&create.name, planned.snapshot.default_schema())?;
+    check_schema(&planned.snapshot, &name.schema)?;
+    let schema = create.input.schema().as_arrow().clone();
+    let primary_key = primary_key(create)?;
+    let definition = TableDefinition {
+        name: name.clone(),
+        schema: stored_schema(&schema, &primary_key)?,
+        primary_key,
+        options: table_options(pairs)?,
+    };
+    definition.check()?;
+    let names = engine.names.lock().await;
+    check_not_other(engine.objects()?.as_ref(), &name)?;
+    if engine.store.table(&name).is_ok() {
+        if create.if_not_exists {
+            return Ok(0);
+        }
+        if !create.or_replace {
+            return Err(taken("table", &name));
+        }
+    }
+    let replace = create.or_replace;
+    if !matches!(create.input.as_ref(), LogicalPlan::EmptyRelation(empty) if !empty.produce_one_row) {
+        drop(names);
+        let plan = create.input.as_ref().clone();
+        let input = Planned { snapshot: Arc::clone(&planned.snapshot), plan };
+        return load(engine, ticket, input, Target::New { definition, replace }).await;
+    }
+    ticket.enter(StatementState::Running);
+    let store = Arc::clone(&engine.store);
+    engine
+        .blocking(move || {
+            if replace {
+                store.ingest_new(definition, true)?.finish()?;
+            } else {
+                store.create_table(definition)?;
+            }
+            Ok(0)
+        })
+        .await
+}
+
+fn primary_key(create: &CreateMemoryTable) -> Result<Vec<String>> {
+    let mut key = Vec::new();
+    for constraint in create.constraints.iter() {
+        match constraint {
+            Constraint::PrimaryKey(columns) => {
+                let fields = create.input.schema().fields();
+                key.extend(columns.iter().filter_map(|i| fields.get(*i)).map(|f| f.name().clone()));
+            }
+            Constraint::Unique(_) => {
+                return Err(Error::unimplemented("UNIQUE is not supported; PRIMARY KEY is recorded"));
+            }
+        }
+    }
+    Ok(key)
+}
+
+/// CREATE VIEW, CREATE EXTERNAL TABLE, CREATE SCHEMA.
+pub(super) async fn create_other(session: &Session, planned: &Planned, ddl: &DdlStatement) -> Result<u64> {
+    match ddl {
+        DdlStatement::CreateView(create) => create_view(session.engine(), planned, create).await,
+        DdlStatement::CreateExternalTable(create) => create_external(session.engine(), planned, create).await,
+        DdlStatement::CreateCatalogSchema(create) => create_schema(session.engine(), create).await,
+        _ => Err(Error::unimplemented("the statement is not supported")),
+    }
+}
+
+async fn create_view(engine: &Arc<Engine>, planned: &Planned, create: &CreateView) -> Result<u64> {
+    if create.temporary {
+        return Err(Error::unimplemented("temporary views are not supported"));
+    }
+    let snapshot = &planned.snapshot;
+    let name = table_name(&create.name, snapshot.default_schema())?;
+    check_schema(snapshot, &name.schema)?;
+    if mentions(&create.input, &name, snapshot.default_schema())? {
+        return Err(Error::invalid(format!("view '{}' would refer to itself", short(&name))));
+    }
+    let sql = create.definition.clone().ok_or_else(|| Error::new(ErrorKind::Internal, "a view without a text"))?;
+    let object = Object { name: name.clone(), sql, default_schema: snapshot.default_schema().to_owned() };
+    let _names = engine.names.lock().await;
+    if engine.store.table(&name).is_ok() {
+        return Err(Error::new(
+            ErrorKind::AlreadyExists,
+            format!("'{}' already exists as a table; drop it first", short(&name)),
+        ));
+    }
+    let objects = engine.objects()?;
+    if objects.external.contains_key(&name) {
+        check_not_other(&objects, &name)?;
+    }
+    if objects.views.contains_key(&name) && !create.or_replace {
+        // The planner has no IF NOT EXISTS for views.
+        return Err(Error::new(
+            ErrorKind::AlreadyExists,
+            format!("view '{}' already exists; use OR REPLACE, or drop it first", short(&name)),
+        ));
+    }
+    let writer = Arc::clone(engine);
+    engine.blocking(move || writer.put_view(&object).map(|()| 0)).await
+}
+
+/// True when the plan of a view scans `name`, directly or through other views.
+fn mentions(plan: &LogicalPlan, name: &TableName, default_schema: &str) -> Result<bool> {
+    use datafusion::common::tree_node::TreeNodeRecursion;
+    let mut found = false;
+    plan.apply_with_subqueries(|node| {
+        if let LogicalPlan::SubqueryAlias(alias) = node {
+            found |=
+                table_name(&alias.alias, default_schema).is_ok_and(|n| &n == name) && alias.alias.schema().is_some();
+        }
+        if let LogicalPlan::TableScan(scan) = node {
+            found |= table_name(&scan.table_name, default_schema).is_ok_and(|n| &n == name);
+        }
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    Ok(found)
+}
+
+async fn create_external(engine: &Arc<Engine>, planned: &Planned, create: &CreateExternalTable) -> Result<u64> {
+    if create.temporary || create.unbounded {
+        return Err(Error::unimplemented("temporary and unbounded external tables are not supported"));
+    }
+    let snapshot = &planned.snapshot;
+    let name = table_name(&create.name, snapshot.default_schema())?;
+    check_schema(snapshot, &name.schema)?;
+    let mut absolute = create.clone();
+    for location in &mut absolute.locations {
+        *location = absolute_location(location)?;
+    }
+    let _names = engine.names.lock().await;
+    if engine.store.table(&name).is_ok() || engine.objects()?.views.contains_key(&name) {
+        return Err(Error::new(ErrorKind::AlreadyExists, format!("'{}' already exists; drop it first", short(&name))));
+    }
+    if engine.objects()?.external.contains_key(&name) {
+        if create.if_not_exists {
+            return Ok(0);
+        }
+        if !create.or_replace {
+            return Err(taken("external table", &name));
+        }
+    }
+    open_external(&snapshot.state(), &absolute).await?;
+    let sql = create.definition.clone().ok_or_else(|| Error::new(ErrorKind::Internal, "a table without a text"))?;
+    let object = Object {
+        name,
+        sql: with_locations(&sql, &absolute.locations)?,
+        default_schema: snapshot.default_schema().to_owned(),
+    };
+    let writer = Arc::clone(engine);
+    engine.blocking(move || writer.put_external(&object).map(|()| 0)).await
+}
+
+/// The statement with absolute locations, so that it means the same wherever the server is started.
+fn with_locations(sql: &str, locations: &[String]) -> Result<String> {
+    use datafusion::sql::parser::{DFParser, Statement};
+    let parsed = DFParser::parse_sql(sql)?.pop_front();
+    match parsed {
+        Some(Statement::CreateExternalTable(mut create)) => {
+            create.locations = locations.to_vec();
+            Ok(Statement::CreateExternalTable(create).to_string())
+        }
+        _ => Err(Error::new(ErrorKind::Internal, "the definition of an external table cannot be read")),
+    }
+}
+
+/// Makes a local path absolute; refuses stores this server does not reach.
+pub(super) fn absolute_location(location: &str) -> Result<String> {
+    if let Some((scheme, _)) = location.split_once("://") {
+        if scheme != "file" {
+            return Err(Error::unimplemented(format!(
+                "location '{location}': only local files can be read, not '{scheme}'"
+            )));
+        }
+        return Ok(location.to_owned());
+    }
+    let absolute = std::path::absolute(Path::new(location))
+        .map_err(|e| Error::invalid(format!("location '{location}' is not a path: {e}")))?;
+    let text = absolute.to_str().ok_or_else(|| Error::invalid(format!("location '{location}' is not UTF-8")))?;
+    // A trailing slash says folder.
+    Ok(if location.ends_with('/') && !text.ends_with('/') { format!("{text}/") } else { text.to_owned() })
+}
+
+/// Opens the files of an external table and finds their columns.
+pub(super) async fn open_external(
+    state: &SessionState,
+    create: &CreateExternalTable,
+) -> Result<Arc<dyn TableProvider>> {
+    for location in &create.locations {
+        let path = location.strip_prefix("file://").unwrap_or(location);
+        let pattern = path.contains(['*', '?', '[']);
+        if !pattern && !Path::new(path).exists() {
+            return Err(Error::new(ErrorKind::NotFound, format!("there is no file or folder {path} on the server")));
+        }
+    }
+    let kind = create.file_type.to_uppercase();
+    let Some(factory) = state.table_factories().get(&kind) else {
+        return Err(Error::unimplemented(format!(
+            "files of type {kind} are not supported; use PARQUET, CSV, JSON or ARROW"
+        )));
+    };
+    let provider = factory.create(state, create).await?;
+    if provider.schema().fields().is_empty() {
+        return Err(Error::invalid(format!(
+            "there are no {kind} files with columns at {}",
+            create.locations.join(", ")
+        )));
+    }
+    Ok(provider)
+}
+
+async fn create_schema(engine: &Arc<Engine>, create: &CreateCatalogSchema) -> Result<u64> {
+    let name = create.schema_name.strip_prefix("terrace.").unwrap_or(&create.schema_name).to_owned();
+    if name.is_empty() || name.contains('.') {
+        return Err(Error::invalid(format!("'{}' is not a name for a schema", create.schema_name)));
+    }
+    let _names = engine.names.lock().await;
+    if engine.schemas()?.contains(&name) {
+        if create.if_not_exists {
+            return Ok(0);
+        }
+        return Err(Error::new(ErrorKind::AlreadyExists, format!("schema '{name}' already exists")));
+    }
+    let writer = Arc::clone(engine);
+    engine.blocking(move || writer.put_schema(&name).map(|()| 0)).await
+}
+
+/// DROP TABLE, DROP VIEW, DROP SCHEMA.
+pub(super) async fn drop_objects(session: &Session, command: &DropCommand) -> Result<u64> {
+    let engine = session.engine();
+    let snapshot = session.snapshot()?;
+    let default = snapshot.default_schema().to_owned();
+    let _names = engine.names.lock().await;
+    for parts in &command.names {
+        let (worker, parts, command, default) = (Arc::clone(engine), parts.clone(), command.clone(), default.clone());
+        engine.blocking(move || drop_one(&worker, &parts, &command, &default)).await?;
+    }
+    Ok(0)
+}
+
+fn drop_one(engine: &Engine, parts: &NameParts, command: &DropCommand, default: &str) -> Result<()> {
+    if command.kind == DropKind::Schema {
+        return drop_schema(engine, &parts.name, command);
+    }
+    let name = parts.resolve(default);
+    if name.schema == SYSTEM_SCHEMA || name.schema == "information_schema" {
+        return Err(Error::new(ErrorKind::PermissionDenied, format!("'{name}' belongs to the system")));
+    }
+    let objects = engine.objects()?;
+    let is_table = engine.store.table(&name).is_ok();
+    let is_view = objects.views.contains_key(&name);
+    let wrong = |is: &str, use_: &str| Err(Error::invalid(format!("'{}' is a {is}; use {use_}", short(&name))));
+    match command.kind {
+        DropKind::Table if is_table => Ok(engine.store.drop_table(&name)?),
+        DropKind::Table if objects.external.contains_key(&name) => engine.remove_external(&name).map(|_| ()),
+        DropKind::Table if is_view => wrong("view", "DROP VIEW"),
+        DropKind::View if is_view => engine.remove_view(&name).map(|_| ()),
+        DropKind::View if is_table => wrong("table", "DROP TABLE"),
+        _ if command.if_exists => Ok(()),
+        DropKind::View => Err(Error::new(ErrorKind::NotFound, format!("view '{}' does not exist", short(&name)))),
+        _ => Err(missing_table(&name.to_string())),
+    }
+}
+
+fn drop_schema(engine: &Engine, name: &str, command: &DropCommand) -> Result<()> {
+    if [DEFAULT_SCHEMA, SYSTEM_SCHEMA, "information_schema"].contains(&name) {
+        return Err(Error::new(ErrorKind::PermissionDenied, format!("schema '{name}' cannot be dropped")));
+    }
+    let objects = engine.objects()?;
+    if !objects.schemas.contains(name) {
+        return if command.if_exists {
+            Ok(())
+        } else {
+            Err(Error::new(ErrorKind::NotFound, format!("schema '{name}' does not exist")))
+        };
+    }
+    let tables: Vec<_> = engine.store.tables().iter().map(|t| t.name().clone()).filter(|n| n.schema == name).collect();
+    let views: Vec<_> = objects.views.keys().filter(|n| n.schema == name).collect();
+    let external: Vec<_> = objects.external.keys().filter(|n| n.schema == name).collect();
+    if tables.len() + views.len() + external.len() > 0 && !command.cascade {
+        return Err(Error::new(
+            ErrorKind::FailedPrecondition,
+            format!("schema '{name}' is not empty; drop what is in it, or use CASCADE"),
+        ));
+    }
+    for view in views {
+        engine.remove_view(view)?;
+    }
+    for table in external {
+        engine.remove_external(table)?;
+    }
+    for table in &tables {
+        engine.store.drop_table(table)?;
+    }
+    engine.remove_schema(name)?;
+    Ok(())
+}

@@ -1,0 +1,250 @@
+//! Loading rows into a table, all or nothing: bulk ingest from clients, CREATE TABLE AS, COPY FROM.
+//!
+//! Rows are matched to columns by name, cast where nothing is lost, sorted by the table's `cluster_by` columns with
+//! DataFusion's external sort, and published in one commit.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use datafusion::catalog::streaming::StreamingTable;
+use datafusion::common::Column;
+use datafusion::datasource::provider_as_source;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder};
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::streaming::PartitionStream;
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use parking_lot::Mutex;
+use terrace_tier_store::table::{Table, TableDefinition, TableName};
+
+use super::catalog::Snapshot;
+use super::registry::{StatementKind, Ticket};
+use super::session::Session;
+use super::statement::Planned;
+use super::types::{RowAdapter, stored_schema};
+use super::{Engine, SYSTEM_SCHEMA, ddl, run};
+use crate::error::{Error, ErrorKind, Result, missing_table};
+use crate::sink::IngestWriter;
+
+/// Rows from a client, in batches.
+pub type RowStream = BoxStream<'static, Result<RecordBatch>>;
+
+/// What bulk ingest does with the table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IngestMode {
+    /// Creates it; [`ErrorKind::AlreadyExists`] when it is there.
+    Create,
+    /// Adds rows; [`ErrorKind::NotFound`] when it is not there.
+    Append,
+    /// Puts a new table in place of the old one, if any.
+    Replace,
+    /// Adds rows, to a new table if there is none.
+    CreateAppend,
+}
+
+/// Where the rows of a bulk ingest go.
+#[derive(Debug, Clone)]
+pub struct IngestRequest {
+    /// Schema of the table; the session's if `None`.
+    pub schema: Option<String>,
+    /// The table, as it is (no case folding).
+    pub table: String,
+    /// What to do with it.
+    pub mode: IngestMode,
+    /// Options of a new table, as in CREATE TABLE .. WITH; without effect on an existing one.
+    pub options: HashMap<String, String>,
+}
+
+/// Where loaded rows go.
+pub(super) enum Target {
+    Existing(Arc<Table>),
+    New { definition: TableDefinition, replace: bool },
+}
+
+impl Target {
+    fn definition(&self) -> TableDefinition {
+        match self {
+            Self::New { definition, .. } => definition.clone(),
+            Self::Existing(table) => TableDefinition {
+                name: table.name().clone(),
+                schema: Arc::clone(table.schema()),
+                primary_key: table.primary_key().to_vec(),
+                options: table.options().clone(),
+            },
+        }
+    }
+}
+
+impl Engine {
+    /// Stores all rows of `rows`, or none, and returns their number. Works on the CPU runtime; dropping the future aborts.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] names every column that does not fit.
+    pub async fn ingest(
+        self: &Arc<Self>,
+        session: &Arc<Session>,
+        request: IngestRequest,
+        schema: SchemaRef,
+        rows: RowStream,
+    ) -> Result<u64> {
+        let text: Arc<str> = format!("INGEST INTO {} ({:?})", request.table, request.mode).into();
+        let ticket = self.registry.start(session.id(), session.user(), &text, StatementKind::Ingest)?;
+        let (engine, session) = (Arc::clone(self), Arc::clone(session));
+        let work = async move {
+            let body = ingest(&engine, &session, &ticket, request, schema, rows);
+            let result = run::guarded(body, ticket.cancelled(), engine.options.statement_timeout).await;
+            ticket.end(&result);
+            result
+        };
+        self.on_cpu(work).await
+    }
+}
+
+async fn ingest(
+    engine: &Arc<Engine>,
+    session: &Session,
+    ticket: &Ticket,
+    request: IngestRequest,
+    schema: SchemaRef,
+    rows: RowStream,
+) -> Result<u64> {
+    let snapshot = session.snapshot()?;
+    let default = snapshot.default_schema().to_owned();
+    let name = TableName::new(request.schema.clone().unwrap_or(default), request.table.clone());
+    let target = ingest_target(engine, &snapshot, &name, &request, &schema)?;
+    // Named before the first row is asked for.
+    RowAdapter::new(&name.to_string(), &schema, &target.definition().schema)?;
+    let source = OneStream { schema: Arc::clone(&schema), rows: Mutex::new(Some(rows)) };
+    let table = StreamingTable::try_new(schema, vec![Arc::new(source)])?;
+    let input = LogicalPlanBuilder::scan("rows", provider_as_source(Arc::new(table)), None)?.build()?;
+    load(engine, ticket, Planned { snapshot, plan: input }, target).await
+}
+
+fn ingest_target(
+    engine: &Engine,
+    snapshot: &Snapshot,
+    name: &TableName,
+    request: &IngestRequest,
+    schema: &SchemaRef,
+) -> Result<Target> {
+    let existing = engine.store.table(name).ok();
+    let taken = || Error::new(ErrorKind::AlreadyExists, format!("table '{name}' already exists"));
+    match (existing, request.mode) {
+        (Some(_), IngestMode::Create) => return Err(taken()),
+        (Some(table), IngestMode::Append | IngestMode::CreateAppend) => return Ok(Target::Existing(table)),
+        (None, IngestMode::Append) => {
+            ddl::check_not_other(snapshot.objects(), name)?;
+            return Err(missing_table(&name.to_string()));
+        }
+        _ => {}
+    }
+    ddl::check_schema(snapshot, &name.schema)?;
+    ddl::check_not_other(snapshot.objects(), name)?;
+    let pairs: Vec<_> = request.options.iter().map(|(k, v)| (k.to_lowercase(), v.clone())).collect();
+    let definition = TableDefinition {
+        name: name.clone(),
+        schema: stored_schema(schema, &[])?,
+        primary_key: Vec::new(),
+        options: ddl::table_options(&pairs)?,
+    };
+    definition.check()?;
+    Ok(Target::New { definition, replace: request.mode == IngestMode::Replace })
+}
+
+/// Runs `input` and stores its rows. Waits for a turn first.
+pub(super) async fn load(engine: &Arc<Engine>, ticket: &Ticket, input: Planned, target: Target) -> Result<u64> {
+    let definition = target.definition();
+    if definition.name.schema == SYSTEM_SCHEMA {
+        return Err(Error::new(ErrorKind::PermissionDenied, "tables of schema 'system' cannot be written"));
+    }
+    let _turn = run::turn(engine, ticket).await?;
+    let plan = clustered(input.plan, &definition)?;
+    let mut rows = run::execute(engine, &Planned { snapshot: input.snapshot, plan }).await?;
+    let store = Arc::clone(&engine.store);
+    let mut adapter = None;
+    let mut writer = match target {
+        Target::Existing(table) => {
+            adapter = Some(RowAdapter::new(&definition.name.to_string(), &rows.schema(), table.schema())?);
+            IngestWriter::start(move || Ok(store.ingest(&table)))
+        }
+        Target::New { definition, replace } => IngestWriter::start(move || store.ingest_new(definition, replace)),
+    };
+    let adapter = match adapter {
+        Some(adapter) => adapter,
+        None => RowAdapter::new(&definition.name.to_string(), &rows.schema(), &definition.schema)?,
+    };
+    while let Some(batch) = rows.next().await {
+        let batch = batch?;
+        ticket.add(batch.num_rows() as u64, run::slice_bytes(&batch));
+        writer.write(adapter.adapt(&batch)?).await?;
+    }
+    drop(rows);
+    // A view of this name made meanwhile must not be hidden.
+    let _names = engine.names.lock().await;
+    ddl::check_not_other(engine.objects()?.as_ref(), &definition.name)?;
+    writer.finish().await
+}
+
+/// Sorts by the table's `cluster_by` columns.
+fn clustered(plan: LogicalPlan, definition: &TableDefinition) -> Result<LogicalPlan> {
+    if definition.options.cluster_by.is_empty() {
+        return Ok(plan);
+    }
+    let columns: Vec<Column> = plan.schema().columns();
+    let mut order = Vec::new();
+    for name in &definition.options.cluster_by {
+        let found = columns
+            .iter()
+            .find(|c| c.name() == name)
+            .or_else(|| columns.iter().find(|c| c.name().eq_ignore_ascii_case(name)));
+        // A column the rows do not have is null in all of them.
+        if let Some(column) = found {
+            order.push(Expr::Column(column.clone()).sort(true, false));
+        }
+    }
+    if order.is_empty() {
+        return Ok(plan);
+    }
+    Ok(LogicalPlanBuilder::from(plan).sort(order)?.build()?)
+}
+
+/// A client's stream as the one partition of a table; it can be read once.
+struct OneStream {
+    schema: SchemaRef,
+    rows: Mutex<Option<RowStream>>,
+}
+
+impl fmt::Debug for OneStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OneStream")
+    }
+}
+
+impl PartitionStream for OneStream {
+    fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    fn execute(&self, _: Arc<TaskContext>) -> SendableRecordBatchStream {
+        let schema = Arc::clone(&self.schema);
+        let rows = self.rows.lock().take().unwrap_or_else(|| {
+            futures::stream::iter([Err(Error::new(ErrorKind::Internal, "the rows were read twice"))]).boxed()
+        });
+        let declared = Arc::clone(&schema);
+        let checked = rows.map(move |batch| {
+            let batch = batch?;
+            let same = batch.num_columns() == declared.fields().len()
+                && batch.columns().iter().zip(declared.fields()).all(|(c, f)| c.data_type() == f.data_type());
+            if !same {
+                return Err(Error::invalid("a batch of rows does not have the columns that were announced").into());
+            }
+            let rows = batch.num_rows();
+            Ok(super::types::with_columns(&declared, batch.columns().to_vec(), rows)?)
+        });
+        Box::pin(RecordBatchStreamAdapter::new(schema, checked))
+    }
+}

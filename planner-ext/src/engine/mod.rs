@@ -1,0 +1,326 @@
+//! The engine: sessions and statements over one store.
+//!
+//! ```text
+//!   session.prepare(sql) -> Prepared -> query | update
+//!        parse      which statement it is; refusals with a reason
+//!        catalog    one snapshot of tables, views and files per statement
+//!        run        plan, admission, execution on the CPU runtime, bounded channel to the caller
+//!        ddl copy ingest   what DataFusion does not do for a durable catalog
+//! ```
+//!
+//! Every statement has a record in the [`registry`], a memory pool of its own under one limit ([`memory`]), and ends
+//! when its stream is dropped, its time is over, or someone cancels it. Callers may live on any runtime: planning and
+//! execution happen on [`EngineOptions::cpu`], and blocking store calls on that runtime's blocking threads.
+
+mod admission;
+mod catalog;
+mod copy;
+mod ddl;
+mod ingest;
+mod insert;
+mod memory;
+mod parse;
+mod registry;
+mod run;
+mod session;
+mod statement;
+#[cfg(test)]
+mod tests;
+pub(crate) mod types;
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use arrow::datatypes::{Schema, SchemaRef};
+use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
+use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
+use datafusion::prelude::SessionConfig;
+use parking_lot::Mutex;
+use terrace_tier_store::Store;
+use terrace_tier_store::clock::{Clock, SystemClock};
+
+pub use ingest::{IngestMode, IngestRequest, RowStream};
+pub use memory::QueryMemory;
+pub use registry::{Counters, DURATION_BUCKETS_US, Outcome, StatementKind, StatementRecord, StatementState};
+pub use session::Session;
+pub use statement::{Prepared, RunningQuery};
+
+use crate::error::{Error, ErrorKind, Result};
+use admission::Admission;
+use registry::Registry;
+
+/// Name of the one catalog.
+pub const CATALOG: &str = "terrace";
+/// Schema of names without one.
+pub const DEFAULT_SCHEMA: &str = "public";
+/// Schema of the system tables.
+pub const SYSTEM_SCHEMA: &str = "system";
+
+/// Limits and places of an engine.
+#[derive(Debug, Clone)]
+pub struct EngineOptions {
+    /// Memory all statements together may reserve, in bytes.
+    pub query_memory_bytes: u64,
+    /// Folder for what does not fit in it; created if missing.
+    pub spill_dir: PathBuf,
+    /// Bytes all statements together may spill.
+    pub spill_bytes: u64,
+    /// Partitions a plan aims at; the number of worker threads is a good value.
+    pub target_partitions: usize,
+    /// Rows per batch.
+    pub batch_size: usize,
+    /// Statements that execute at the same time.
+    pub max_running: usize,
+    /// Statements that wait for their turn; one more is refused.
+    pub max_queued: usize,
+    /// Longest wait for a turn.
+    pub queue_timeout: Duration,
+    /// Longest execution; `None` for no limit.
+    pub statement_timeout: Option<Duration>,
+    /// Runtime for planning and execution; network code runs on another.
+    pub cpu: tokio::runtime::Handle,
+    /// Ended statements kept for `system.queries`.
+    pub history: usize,
+}
+
+impl EngineOptions {
+    /// Sensible limits for tests and small servers: 1 GiB of query memory, 8 running statements, no time limit.
+    pub fn new(spill_dir: impl Into<PathBuf>, cpu: tokio::runtime::Handle) -> Self {
+        Self {
+            query_memory_bytes: 1 << 30,
+            spill_dir: spill_dir.into(),
+            spill_bytes: 64 << 30,
+            target_partitions: std::thread::available_parallelism().map_or(2, usize::from),
+            batch_size: 8192,
+            max_running: 8,
+            max_queued: 64,
+            queue_timeout: Duration::from_secs(30),
+            statement_timeout: None,
+            cpu,
+            history: 1000,
+        }
+    }
+}
+
+/// What a catalog entry is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EntryKind {
+    /// A table of the store.
+    Table,
+    /// A view.
+    View,
+    /// A table of schema `system` or `information_schema`.
+    System,
+    /// Files read in place.
+    External,
+}
+
+/// One table, view, system or external table.
+#[derive(Debug, Clone)]
+pub struct Entry {
+    /// Its schema.
+    pub schema: String,
+    /// Its name.
+    pub name: String,
+    /// What it is.
+    pub kind: EntryKind,
+    /// Its columns; empty for a view or external table that can no longer be read.
+    pub columns: SchemaRef,
+    /// Names of the primary key's columns.
+    pub primary_key: Vec<String>,
+}
+
+/// Sessions and statements over one store.
+pub struct Engine {
+    store: Arc<Store>,
+    options: EngineOptions,
+    /// Functions, rules, file formats and default options; statements clone it.
+    base: SessionState,
+    runtime: Arc<RuntimeEnv>,
+    memory: Arc<QueryMemory>,
+    admission: Arc<Admission>,
+    registry: Arc<Registry>,
+    sessions: Mutex<HashMap<String, Arc<Session>>>,
+    next_session: AtomicU64,
+    /// Held while a name is looked up and then created or dropped.
+    names: tokio::sync::Mutex<()>,
+    /// The latest reading of views, external tables and schemas.
+    objects: Mutex<Option<Arc<catalog::Objects>>>,
+    clock: Arc<dyn Clock>,
+}
+
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Engine").field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+impl Engine {
+    /// An engine over `store`. Fails when the spill folder cannot be created or written.
+    pub fn new(store: Arc<Store>, options: EngineOptions) -> Result<Arc<Self>> {
+        let spill = &options.spill_dir;
+        std::fs::create_dir_all(spill).map_err(|e| {
+            Error::new(ErrorKind::FailedPrecondition, format!("cannot create spill folder {}: {e}", spill.display()))
+        })?;
+        let memory = QueryMemory::new(options.query_memory_bytes);
+        let runtime = RuntimeEnvBuilder::new()
+            .with_memory_pool(memory.statement_pool())
+            .with_temp_file_path(spill)
+            .with_max_temp_directory_size(options.spill_bytes)
+            // A cached listing would hide files added to an external table.
+            .with_object_list_cache_limit(0)
+            .build_arc()?;
+        let mut builder = SessionStateBuilder::new()
+            .with_default_features()
+            .with_runtime_env(Arc::clone(&runtime))
+            .with_config(default_config(&options));
+        for rule in crate::scan::physical_rules() {
+            builder = builder.with_physical_optimizer_rule(rule);
+        }
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
+        Ok(Arc::new(Self {
+            base: builder.build(),
+            runtime,
+            memory,
+            admission: Admission::new(options.max_running, options.max_queued, options.queue_timeout),
+            registry: Registry::new(options.history, Arc::clone(&clock)),
+            sessions: Mutex::new(HashMap::new()),
+            next_session: AtomicU64::new(1),
+            names: tokio::sync::Mutex::new(()),
+            objects: Mutex::default(),
+            clock,
+            store,
+            options,
+        }))
+    }
+
+    /// The store below.
+    pub fn store(&self) -> &Arc<Store> {
+        &self.store
+    }
+
+    /// The options it was made with.
+    pub fn options(&self) -> &EngineOptions {
+        &self.options
+    }
+
+    /// Query memory: limit and use.
+    pub fn memory(&self) -> &Arc<QueryMemory> {
+        &self.memory
+    }
+
+    /// Bytes in spill files now.
+    pub fn spilled_bytes(&self) -> u64 {
+        self.runtime.disk_manager.used_disk_space()
+    }
+
+    /// Counts of statements by kind and outcome, durations, refusals.
+    pub fn counters(&self) -> &Counters {
+        self.registry.counters()
+    }
+
+    /// Statements waiting for their turn now.
+    pub fn queued(&self) -> usize {
+        self.admission.queued()
+    }
+
+    /// Opens a session for `user`; it lives until closed.
+    pub fn open_session(self: &Arc<Self>, user: &str) -> Arc<Session> {
+        let number = self.next_session.fetch_add(1, Ordering::Relaxed);
+        let id = format!("s{:x}-{number}", self.clock.unix_us());
+        let session = Arc::new(Session::new(id.clone(), user.to_owned(), Arc::clone(self)));
+        self.sessions.lock().insert(id, Arc::clone(&session));
+        session
+    }
+
+    /// The open session `id`; [`ErrorKind::NotFound`] when there is none.
+    pub fn session(&self, id: &str) -> Result<Arc<Session>> {
+        let found = self.sessions.lock().get(id).cloned();
+        found.ok_or_else(|| Error::new(ErrorKind::NotFound, "the session is closed or unknown; connect again"))
+    }
+
+    /// Closes a session and cancels its statements; an unknown `id` is fine.
+    pub fn close_session(&self, id: &str) {
+        if self.sessions.lock().remove(id).is_some() {
+            self.registry.cancel_session(id);
+        }
+    }
+
+    /// Sessions open now.
+    pub fn session_count(&self) -> usize {
+        self.sessions.lock().len()
+    }
+
+    /// Running statements, then ended ones, newest first.
+    pub fn statements(&self) -> Vec<StatementRecord> {
+        self.registry.statements()
+    }
+
+    /// Cancels a running statement; false when none has this id.
+    pub fn cancel(&self, id: &str) -> bool {
+        self.registry.cancel(id)
+    }
+
+    /// All tables, views, system and external tables.
+    pub async fn entries(self: &Arc<Self>) -> Result<Vec<Entry>> {
+        let engine = Arc::clone(self);
+        self.on_cpu(async move { engine.snapshot(engine.base.config().clone(), 0)?.entries().await }).await
+    }
+
+    /// Names of all schemas, `system` and `information_schema` included.
+    pub fn schemas(&self) -> Result<Vec<String>> {
+        Ok(self.snapshot(self.base.config().clone(), 0)?.schema_names())
+    }
+
+    /// Refuses new statements, waits up to `grace` for running ones, cancels those left and waits for their end.
+    pub async fn drain(&self, grace: Duration) {
+        self.registry.refuse_new();
+        if tokio::time::timeout(grace, self.registry.idle()).await.is_err() {
+            self.registry.cancel_all();
+            let _ = tokio::time::timeout(Duration::from_secs(5), self.registry.idle()).await;
+        }
+    }
+
+    /// Runs `work` on the CPU runtime; dropping the returned future aborts it.
+    async fn on_cpu<T, F>(&self, work: F) -> Result<T>
+    where
+        F: Future<Output = Result<T>> + Send + 'static,
+        T: Send + 'static,
+    {
+        let mut task = run::AbortOnDrop(self.options.cpu.spawn(work));
+        (&mut task.0).await.unwrap_or_else(|e| Err(run::join_error(&e)))
+    }
+
+    /// Runs a blocking store call on the CPU runtime's blocking threads.
+    async fn blocking<T, F>(&self, work: F) -> Result<T>
+    where
+        F: FnOnce() -> Result<T> + Send + 'static,
+        T: Send + 'static,
+    {
+        self.options.cpu.spawn_blocking(work).await.unwrap_or_else(|e| Err(run::join_error(&e)))
+    }
+}
+
+/// Options every session starts with.
+fn default_config(options: &EngineOptions) -> SessionConfig {
+    let mut config = SessionConfig::new()
+        .with_create_default_catalog_and_schema(false)
+        .with_default_catalog_and_schema(CATALOG, DEFAULT_SCHEMA)
+        .with_information_schema(true)
+        .with_target_partitions(options.target_partitions.max(1))
+        .with_batch_size(options.batch_size.max(1));
+    let settings = config.options_mut();
+    settings.execution.time_zone = Some("+00:00".to_owned());
+    settings.execution.parquet.pushdown_filters = true;
+    settings.sql_parser.map_string_types_to_utf8view = true;
+    crate::scan::session_config(config)
+}
+
+/// The schema of what an update reports: one row, `rows_affected`.
+fn rows_affected_schema() -> SchemaRef {
+    use arrow::datatypes::{DataType, Field};
+    Arc::new(Schema::new(vec![Field::new("rows_affected", DataType::Int64, false)]))
+}

@@ -1,0 +1,403 @@
+//! From SQL text to a command: DataFusion's parser, and the few statements it lacks.
+//!
+//! `?` becomes `$1`, `$2`, ... before parsing. CREATE TABLE .. WITH and COPY .. FROM are taken apart here, because the
+//! planner does not know them; DROP because it must work on a view that can no longer be planned. Statements that are
+//! not offered are refused here with a reason, before anything runs.
+
+use datafusion::logical_expr::{DdlStatement, LogicalPlan, Statement as PlanStatement, WriteOp};
+use datafusion::sql::parser::{DFParserBuilder, Statement as SqlStatement};
+use datafusion::sql::sqlparser::ast::{
+    CreateTableOptions, Expr, Ident, ObjectName, ObjectType, SqlOption, Statement as Ast, Value,
+};
+use datafusion::sql::sqlparser::dialect::GenericDialect;
+use datafusion::sql::sqlparser::keywords::Keyword;
+use datafusion::sql::sqlparser::parser::{Parser, ParserError};
+use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
+use terrace_tier_store::table::TableName;
+
+use super::registry::StatementKind;
+use super::{CATALOG, DEFAULT_SCHEMA};
+use crate::error::{Error, Result};
+
+/// How deep expressions may nest.
+const RECURSION_LIMIT: usize = 128;
+
+/// A parsed statement.
+#[derive(Debug, Clone)]
+pub(super) struct Parsed {
+    pub(super) command: Command,
+    pub(super) kind: StatementKind,
+    /// True when it returns a count instead of rows.
+    pub(super) is_update: bool,
+}
+
+/// Who carries a statement out.
+#[derive(Debug, Clone)]
+pub(super) enum Command {
+    /// The planner plans it; `options` are those of CREATE TABLE .. WITH.
+    Plan {
+        statement: SqlStatement,
+        options: Vec<(String, String)>,
+    },
+    Drop(DropCommand),
+    CopyFrom(CopyFrom),
+}
+
+/// What DROP names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum DropKind {
+    Table,
+    View,
+    Schema,
+}
+
+/// DROP TABLE, DROP VIEW, DROP SCHEMA.
+#[derive(Debug, Clone)]
+pub(super) struct DropCommand {
+    pub(super) kind: DropKind,
+    /// For a schema, the name is in `schema` and `name` is empty.
+    pub(super) names: Vec<NameParts>,
+    pub(super) if_exists: bool,
+    pub(super) cascade: bool,
+}
+
+/// COPY table FROM 'file'.
+#[derive(Debug, Clone)]
+pub(super) struct CopyFrom {
+    pub(super) table: NameParts,
+    /// Empty: all columns.
+    pub(super) columns: Vec<String>,
+    pub(super) location: String,
+    pub(super) options: Vec<(String, String)>,
+}
+
+/// A name as written: one or two parts, normalised.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct NameParts {
+    pub(super) schema: Option<String>,
+    pub(super) name: String,
+}
+
+impl NameParts {
+    /// The full name, `default_schema` filling in.
+    pub(super) fn resolve(&self, default_schema: &str) -> TableName {
+        TableName::new(self.schema.as_deref().unwrap_or(default_schema), self.name.clone())
+    }
+
+    fn new(name: &ObjectName) -> Result<Self> {
+        let parts: Option<Vec<String>> = name.0.iter().map(|p| p.as_ident().map(normalized)).collect();
+        match parts.unwrap_or_default().as_slice() {
+            [name] => Ok(Self { schema: None, name: name.clone() }),
+            [schema, name] => Ok(Self { schema: Some(schema.clone()), name: name.clone() }),
+            [catalog, schema, name] if catalog == CATALOG => {
+                Ok(Self { schema: Some(schema.clone()), name: name.clone() })
+            }
+            _ => Err(Error::invalid(format!("'{name}' is not a name of catalog '{CATALOG}'"))),
+        }
+    }
+}
+
+/// An identifier as DataFusion reads it: lower case unless quoted.
+fn normalized(ident: &Ident) -> String {
+    if ident.quote_style.is_some() { ident.value.clone() } else { ident.value.to_lowercase() }
+}
+
+/// Parses exactly one statement.
+pub(super) fn parse(sql: &str) -> Result<Parsed> {
+    let tokens = number_parameters(tokenize(sql)?)?;
+    let first: Vec<&Token> = tokens.iter().map(|t| &t.token).filter(|t| !matches!(t, Token::Whitespace(_))).collect();
+    if first.iter().all(|t| matches!(t, Token::SemiColon | Token::EOF)) {
+        return Err(Error::invalid("the statement is empty"));
+    }
+    if is_copy_from(&first) {
+        return parse_copy_from(tokens);
+    }
+    let mut parser = DFParserBuilder::new(tokens).with_recursion_limit(RECURSION_LIMIT).build()?;
+    let mut statements = parser.parse_statements()?;
+    match (statements.pop_front(), statements.len()) {
+        (Some(statement), 0) => classify(statement),
+        _ => Err(Error::invalid("send one statement at a time")),
+    }
+}
+
+fn tokenize(sql: &str) -> Result<Vec<TokenWithSpan>> {
+    let tokens = Tokenizer::new(&GenericDialect {}, sql).tokenize_with_location();
+    tokens.map_err(|e| Error::invalid(format!("SQL syntax: {e}")))
+}
+
+/// Turns `?` into `$1`, `$2`, ... in order of appearance.
+fn number_parameters(mut tokens: Vec<TokenWithSpan>) -> Result<Vec<TokenWithSpan>> {
+    let numbered = tokens.iter().any(|t| matches!(&t.token, Token::Placeholder(_)));
+    let mut next = 0;
+    for token in &mut tokens {
+        if token.token == Token::Question {
+            next += 1;
+            token.token = Token::Placeholder(format!("${next}"));
+        }
+    }
+    if numbered && next > 0 {
+        return Err(Error::invalid("a statement may use ? or $1, $2, ... for its parameters, not both"));
+    }
+    Ok(tokens)
+}
+
+/// True for COPY whose FROM follows the table, not a query in parentheses.
+fn is_copy_from(tokens: &[&Token]) -> bool {
+    let keyword = |token: &Token| match token {
+        Token::Word(word) => word.keyword,
+        _ => Keyword::NoKeyword,
+    };
+    let Some((Token::Word(first), rest)) = tokens.split_first() else { return false };
+    if first.keyword != Keyword::COPY || matches!(rest.first(), Some(Token::LParen)) {
+        return false;
+    }
+    let direction = rest.iter().map(|t| keyword(t)).find(|k| matches!(k, Keyword::FROM | Keyword::TO));
+    direction == Some(Keyword::FROM)
+}
+
+fn parse_copy_from(tokens: Vec<TokenWithSpan>) -> Result<Parsed> {
+    let dialect = GenericDialect {};
+    let mut parser = Parser::new(&dialect).with_tokens_with_locations(tokens);
+    let command = copy_from(&mut parser).map_err(|e| Error::invalid(format!("SQL syntax: {e}")))??;
+    Ok(Parsed { command: Command::CopyFrom(command), kind: StatementKind::Insert, is_update: true })
+}
+
+/// `COPY t [(a, b)] FROM 'file' [STORED AS fmt] [[WITH | OPTIONS] (key value, ...)]`
+fn copy_from(parser: &mut Parser<'_>) -> Result<Result<CopyFrom>, ParserError> {
+    parser.expect_keyword(Keyword::COPY)?;
+    let table = parser.parse_object_name(false)?;
+    let columns = if parser.peek_token_ref().token == Token::LParen {
+        parser.expect_token(&Token::LParen)?;
+        let columns = parser.parse_comma_separated(Parser::parse_identifier)?;
+        parser.expect_token(&Token::RParen)?;
+        columns
+    } else {
+        Vec::new()
+    };
+    parser.expect_keyword(Keyword::FROM)?;
+    let location = parser.parse_literal_string()?;
+    let mut options = Vec::new();
+    if parser.parse_keywords(&[Keyword::STORED, Keyword::AS]) {
+        options.push(("format".to_owned(), parser.parse_identifier()?.value));
+    }
+    let _ = parser.parse_keyword(Keyword::WITH) || parser.parse_keyword(Keyword::OPTIONS);
+    if parser.consume_token(&Token::LParen) {
+        options.extend(parser.parse_comma_separated(copy_option)?);
+        parser.expect_token(&Token::RParen)?;
+    }
+    let _ = parser.consume_token(&Token::SemiColon);
+    parser.expect_token(&Token::EOF)?;
+    Ok(NameParts::new(&table).map(|table| CopyFrom {
+        table,
+        columns: columns.iter().map(normalized).collect(),
+        location,
+        options,
+    }))
+}
+
+/// `key value`, `key = value`, or `key` alone for true.
+fn copy_option(parser: &mut Parser<'_>) -> Result<(String, String), ParserError> {
+    let key = parser.parse_identifier()?.value.to_lowercase();
+    let _ = parser.consume_token(&Token::Eq);
+    let value = match parser.peek_token_ref().token.clone() {
+        Token::Comma | Token::RParen => return Ok((key, "true".to_owned())),
+        Token::Word(word) => word.value,
+        Token::SingleQuotedString(text) => text,
+        Token::Number(text, _) => text,
+        _ => return parser.expected("a value", parser.peek_token()),
+    };
+    parser.next_token();
+    Ok((key, value))
+}
+
+/// Which kind of statement it is; refuses what is not offered.
+fn classify(statement: SqlStatement) -> Result<Parsed> {
+    let plan = |statement, kind, is_update| {
+        Ok(Parsed { command: Command::Plan { statement, options: Vec::new() }, kind, is_update })
+    };
+    match statement {
+        SqlStatement::CreateExternalTable(_) => plan(statement, StatementKind::Ddl, true),
+        SqlStatement::CopyTo(_) => plan(statement, StatementKind::Export, true),
+        SqlStatement::Reset(_) => plan(statement, StatementKind::Setting, true),
+        SqlStatement::Explain(_) => plan(statement, StatementKind::Query, false),
+        SqlStatement::Statement(ast) => classify_ast(*ast),
+    }
+}
+
+fn classify_ast(mut ast: Ast) -> Result<Parsed> {
+    let (kind, is_update) = match &ast {
+        Ast::Insert(_) => (StatementKind::Insert, true),
+        Ast::CreateTable(_) | Ast::CreateView(_) | Ast::CreateSchema { .. } => (StatementKind::Ddl, true),
+        Ast::Drop { .. } => return parse_drop(&ast),
+        Ast::Set(_) => (StatementKind::Setting, true),
+        other => {
+            refuse(other)?;
+            (StatementKind::Query, false)
+        }
+    };
+    let mut options = Vec::new();
+    if let Ast::CreateTable(create) = &mut ast {
+        options = table_options(std::mem::take(&mut create.table_options))?;
+    }
+    let statement = SqlStatement::Statement(Box::new(ast));
+    Ok(Parsed { command: Command::Plan { statement, options }, kind, is_update })
+}
+
+fn parse_drop(ast: &Ast) -> Result<Parsed> {
+    let Ast::Drop { object_type, if_exists, names, cascade, .. } = ast else {
+        return Err(Error::invalid("not a DROP statement"));
+    };
+    let kind = match object_type {
+        ObjectType::Table => DropKind::Table,
+        ObjectType::View => DropKind::View,
+        ObjectType::Schema => DropKind::Schema,
+        other => return Err(Error::unimplemented(format!("DROP {other} is not supported"))),
+    };
+    let names = names.iter().map(NameParts::new).collect::<Result<_>>()?;
+    let command = Command::Drop(DropCommand { kind, names, if_exists: *if_exists, cascade: *cascade });
+    Ok(Parsed { command, kind: StatementKind::Ddl, is_update: true })
+}
+
+/// Refuses statements with what to do instead. What is not named here goes to the planner, which refuses by itself.
+fn refuse(ast: &Ast) -> Result<()> {
+    let message = match ast {
+        Ast::Update { .. } => "UPDATE is not supported; write the new rows with CREATE OR REPLACE TABLE .. AS SELECT",
+        Ast::Delete { .. } => "DELETE is not supported; keep the other rows with CREATE OR REPLACE TABLE .. AS SELECT",
+        Ast::Merge { .. } => "MERGE is not supported; build the result with CREATE OR REPLACE TABLE .. AS SELECT",
+        Ast::Truncate { .. } => {
+            "TRUNCATE is not supported; use DROP TABLE and CREATE TABLE, or CREATE OR REPLACE TABLE"
+        }
+        Ast::StartTransaction { .. } | Ast::Commit { .. } | Ast::Rollback { .. } | Ast::Savepoint { .. } => {
+            "transactions are not supported; every statement commits by itself"
+        }
+        Ast::AlterTable { .. } => "ALTER TABLE is not supported; use CREATE OR REPLACE TABLE .. AS SELECT",
+        Ast::Prepare { .. } | Ast::Execute { .. } | Ast::Deallocate { .. } => {
+            "PREPARE and EXECUTE are not supported in SQL; use the prepared statements of your driver"
+        }
+        Ast::CreateFunction(_) | Ast::DropFunction(_) => "functions of your own are not supported",
+        Ast::CreateIndex(_) => "indexes are not supported; cluster the table with WITH (cluster_by = 'column')",
+        Ast::CreateDatabase { .. } => "there is one catalog, 'terrace'; use CREATE SCHEMA",
+        _ => return Ok(()),
+    };
+    Err(Error::unimplemented(message))
+}
+
+/// The second look, at the plan: nothing that writes passes as a query.
+pub(super) fn check_plan(plan: &LogicalPlan) -> Result<()> {
+    match plan {
+        LogicalPlan::Dml(dml) if !matches!(dml.op, WriteOp::Insert(_)) => {
+            Err(Error::unimplemented(format!("{} is not supported", dml.op.name())))
+        }
+        LogicalPlan::Ddl(
+            DdlStatement::CreateCatalog(_)
+            | DdlStatement::CreateIndex(_)
+            | DdlStatement::CreateFunction(_)
+            | DdlStatement::DropFunction(_),
+        ) => Err(Error::unimplemented("the statement is not supported")),
+        LogicalPlan::Statement(PlanStatement::SetVariable(_) | PlanStatement::ResetVariable(_)) => Ok(()),
+        LogicalPlan::Statement(other) => Err(Error::unimplemented(format!("{} is not supported", other.name()))),
+        LogicalPlan::Explain(explain) => check_plan(&explain.plan),
+        LogicalPlan::Analyze(analyze) => match analyze.input.as_ref() {
+            LogicalPlan::Dml(_) | LogicalPlan::Ddl(_) | LogicalPlan::Copy(_) | LogicalPlan::Statement(_) => {
+                Err(Error::unimplemented("EXPLAIN ANALYZE runs queries only"))
+            }
+            _ => Ok(()),
+        },
+        _ => Ok(()),
+    }
+}
+
+/// `WITH (key = value, ...)` as text pairs.
+fn table_options(options: CreateTableOptions) -> Result<Vec<(String, String)>> {
+    let list = match options {
+        CreateTableOptions::None => return Ok(Vec::new()),
+        CreateTableOptions::With(list) | CreateTableOptions::Options(list) => list,
+        CreateTableOptions::Plain(_) | CreateTableOptions::TableProperties(_) => {
+            return Err(Error::invalid("write the options of a table as WITH (name = 'value', ...)"));
+        }
+    };
+    let pair = |option| match option {
+        SqlOption::KeyValue { key, value } => Ok((key.value.to_lowercase(), option_text(&value)?)),
+        other => Err(Error::invalid(format!("write table option {other} as name = 'value'"))),
+    };
+    list.into_iter().map(pair).collect()
+}
+
+fn option_text(value: &Expr) -> Result<String> {
+    match value {
+        Expr::Value(value) => match &value.value {
+            Value::SingleQuotedString(text) | Value::DoubleQuotedString(text) => Ok(text.clone()),
+            Value::Number(text, _) => Ok(text.to_string()),
+            Value::Boolean(flag) => Ok(flag.to_string()),
+            other => Err(Error::invalid(format!("{other} is not a value for a table option"))),
+        },
+        Expr::Identifier(ident) => Ok(ident.value.clone()),
+        other => Err(Error::invalid(format!("{other} is not a value for a table option"))),
+    }
+}
+
+/// The name of a table as the planner resolved it.
+pub(super) fn table_name(reference: &datafusion::common::TableReference, default_schema: &str) -> Result<TableName> {
+    if let Some(catalog) = reference.catalog()
+        && catalog != CATALOG
+    {
+        return Err(Error::invalid(format!("catalog '{catalog}' does not exist; the only one is '{CATALOG}'")));
+    }
+    let schema = reference.schema().unwrap_or(if default_schema.is_empty() { DEFAULT_SCHEMA } else { default_schema });
+    Ok(TableName::new(schema, reference.table()))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::ErrorKind;
+
+    #[test]
+    fn statements_are_sorted_into_queries_and_updates() {
+        for (sql, kind, is_update) in [
+            ("SELECT 1;", StatementKind::Query, false),
+            ("explain select 1", StatementKind::Query, false),
+            ("show tables", StatementKind::Query, false),
+            ("insert into t values (?)", StatementKind::Insert, true),
+            ("create table t (a int) with (cluster_by = 'a')", StatementKind::Ddl, true),
+            ("copy t to 'x.parquet'", StatementKind::Export, true),
+            ("copy (select a from t) to 'x.parquet'", StatementKind::Export, true),
+            ("copy t (a, b) from 'x.csv' with (format csv, header, delimiter '|')", StatementKind::Insert, true),
+            ("drop table if exists a, b", StatementKind::Ddl, true),
+            ("set datafusion.execution.batch_size = 10", StatementKind::Setting, true),
+        ] {
+            let parsed = parse(sql).unwrap();
+            assert_eq!((parsed.kind, parsed.is_update), (kind, is_update), "{sql}");
+        }
+    }
+
+    #[test]
+    fn refusals_say_what_to_do() {
+        for (sql, kind, words) in [
+            ("", ErrorKind::InvalidArgument, "empty"),
+            (" ; ", ErrorKind::InvalidArgument, "empty"),
+            ("select 1; select 2", ErrorKind::InvalidArgument, "one statement"),
+            ("selec 1", ErrorKind::InvalidArgument, "SQL syntax"),
+            ("select ? + $1", ErrorKind::InvalidArgument, "not both"),
+            ("update t set a = 1", ErrorKind::Unimplemented, "CREATE OR REPLACE"),
+            ("delete from t", ErrorKind::Unimplemented, "CREATE OR REPLACE"),
+            ("truncate table t", ErrorKind::Unimplemented, "TRUNCATE"),
+            ("begin", ErrorKind::Unimplemented, "commits by itself"),
+            ("commit", ErrorKind::Unimplemented, "commits by itself"),
+        ] {
+            let error = parse(sql).unwrap_err();
+            assert_eq!(error.kind(), kind, "{sql}: {error}");
+            assert!(error.message().contains(words), "{sql}: {error}");
+        }
+    }
+
+    #[test]
+    fn copy_from_keeps_its_parts() {
+        let parsed = parse("COPY S.\"T\" (a, \"B\") FROM '/x.csv' (FORMAT csv, header = false)").unwrap();
+        let Command::CopyFrom(copy) = parsed.command else { unreachable!() };
+        assert_eq!(copy.table, NameParts { schema: Some("s".into()), name: "T".into() });
+        assert_eq!(copy.columns, ["a", "B"]);
+        assert_eq!(copy.options, [("format".into(), "csv".into()), ("header".into(), "false".into())]);
+    }
+}

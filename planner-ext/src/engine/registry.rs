@@ -1,0 +1,407 @@
+//! The statement registry: what runs, what ran, and counts of both.
+//!
+//! A [`Ticket`] is held by the work of a statement and ends its record: explicitly with an outcome, or as cancelled
+//! when it is dropped, which is what happens when a client goes away.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use terrace_tier_store::clock::Clock;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// What a statement does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum StatementKind {
+    /// Returns rows.
+    Query,
+    /// INSERT and COPY FROM.
+    Insert,
+    /// CREATE, DROP.
+    Ddl,
+    /// COPY TO.
+    Export,
+    /// Bulk ingest.
+    Ingest,
+    /// SET, RESET.
+    Setting,
+}
+
+impl StatementKind {
+    /// All kinds.
+    pub const ALL: [Self; 6] = [Self::Query, Self::Insert, Self::Ddl, Self::Export, Self::Ingest, Self::Setting];
+
+    /// Lower-case name, as in metrics and SQL.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Query => "query",
+            Self::Insert => "insert",
+            Self::Ddl => "ddl",
+            Self::Export => "export",
+            Self::Ingest => "ingest",
+            Self::Setting => "setting",
+        }
+    }
+}
+
+/// How a statement ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Outcome {
+    /// All rows were delivered or stored.
+    Done,
+    /// It ended with an error.
+    Failed,
+    /// It was cancelled, timed out, or its client went away.
+    Cancelled,
+}
+
+impl Outcome {
+    /// All outcomes.
+    pub const ALL: [Self; 3] = [Self::Done, Self::Failed, Self::Cancelled];
+
+    /// Lower-case name, as in metrics and SQL.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+        }
+    }
+}
+
+/// Where a statement is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StatementState {
+    /// Being planned.
+    Planning,
+    /// Waiting for its turn.
+    Queued,
+    /// Executing, or waiting for its client to take rows.
+    Running,
+    /// Ended well.
+    Done,
+    /// Ended with an error.
+    Failed,
+    /// Ended early.
+    Cancelled,
+}
+
+impl StatementState {
+    /// Lower-case name, as in SQL.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Planning => "planning",
+            Self::Queued => "queued",
+            Self::Running => "running",
+            Self::Done => "done",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+        }
+    }
+}
+
+/// One statement, running or ended.
+#[derive(Debug, Clone)]
+pub struct StatementRecord {
+    /// Its key, for cancelling.
+    pub id: String,
+    /// The session it came from.
+    pub session: String,
+    /// The session's user.
+    pub user: String,
+    /// Its text; for bulk ingest a description.
+    pub sql: String,
+    /// What it does.
+    pub kind: StatementKind,
+    /// Where it is.
+    pub state: StatementState,
+    /// Start, in microseconds since the Unix epoch.
+    pub started_unix_us: u64,
+    /// Microseconds it took, or takes so far.
+    pub elapsed_us: u64,
+    /// Rows returned or stored.
+    pub rows: u64,
+    /// Bytes of these rows in memory.
+    pub bytes: u64,
+    /// The error it ended with.
+    pub error: Option<String>,
+}
+
+/// Upper bounds of the duration histogram, in microseconds; one more bucket holds the rest.
+pub const DURATION_BUCKETS_US: [u64; 10] =
+    [1_000, 5_000, 10_000, 50_000, 100_000, 500_000, 1_000_000, 5_000_000, 10_000_000, 60_000_000];
+
+/// Monotone counts since the engine started.
+#[derive(Debug, Default)]
+pub struct Counters {
+    ended: [[AtomicU64; 3]; 6],
+    durations: [AtomicU64; DURATION_BUCKETS_US.len() + 1],
+    duration_sum_us: AtomicU64,
+    rejected: AtomicU64,
+    rows: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl Counters {
+    /// Statements of `kind` that ended with `outcome`.
+    pub fn ended(&self, kind: StatementKind, outcome: Outcome) -> u64 {
+        let counts = self.ended.get(kind as usize).and_then(|k| k.get(outcome as usize));
+        counts.map_or(0, |c| c.load(Ordering::Relaxed))
+    }
+
+    /// Ended statements by duration: one count per bucket of [`DURATION_BUCKETS_US`], then the longer ones.
+    pub fn durations(&self) -> Vec<u64> {
+        self.durations.iter().map(|c| c.load(Ordering::Relaxed)).collect()
+    }
+
+    /// Sum of the durations of ended statements, in microseconds.
+    pub fn duration_sum_us(&self) -> u64 {
+        self.duration_sum_us.load(Ordering::Relaxed)
+    }
+
+    /// Statements refused: the queue full, the wait too long, or the server stopping.
+    pub fn rejected(&self) -> u64 {
+        self.rejected.load(Ordering::Relaxed)
+    }
+
+    /// Rows returned or stored by ended statements.
+    pub fn rows(&self) -> u64 {
+        self.rows.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of these rows in memory.
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    fn count(&self, record: &StatementRecord, outcome: Outcome) {
+        if let Some(c) = self.ended.get(record.kind as usize).and_then(|k| k.get(outcome as usize)) {
+            c.fetch_add(1, Ordering::Relaxed);
+        }
+        let bucket = DURATION_BUCKETS_US.partition_point(|bound| *bound < record.elapsed_us);
+        if let Some(c) = self.durations.get(bucket) {
+            c.fetch_add(1, Ordering::Relaxed);
+        }
+        self.duration_sum_us.fetch_add(record.elapsed_us, Ordering::Relaxed);
+        self.rows.fetch_add(record.rows, Ordering::Relaxed);
+        self.bytes.fetch_add(record.bytes, Ordering::Relaxed);
+    }
+}
+
+/// A statement that has not ended.
+#[derive(Debug)]
+struct Live {
+    id: String,
+    session: String,
+    user: String,
+    sql: Arc<str>,
+    kind: StatementKind,
+    state: Mutex<StatementState>,
+    started_unix_us: u64,
+    started_us: u64,
+    rows: AtomicU64,
+    bytes: AtomicU64,
+    cancel: CancellationToken,
+}
+
+impl Live {
+    fn record(&self, now_us: u64) -> StatementRecord {
+        StatementRecord {
+            id: self.id.clone(),
+            session: self.session.clone(),
+            user: self.user.clone(),
+            sql: self.sql.to_string(),
+            kind: self.kind,
+            state: *self.state.lock(),
+            started_unix_us: self.started_unix_us,
+            elapsed_us: now_us.saturating_sub(self.started_us),
+            rows: self.rows.load(Ordering::Relaxed),
+            bytes: self.bytes.load(Ordering::Relaxed),
+            error: None,
+        }
+    }
+}
+
+/// All statements of an engine.
+#[derive(Debug)]
+pub(super) struct Registry {
+    live: Mutex<HashMap<String, Arc<Live>>>,
+    ended: Mutex<VecDeque<StatementRecord>>,
+    history: usize,
+    next: AtomicU64,
+    refusing: AtomicBool,
+    emptied: Notify,
+    counters: Counters,
+    clock: Arc<dyn Clock>,
+}
+
+impl Registry {
+    pub(super) fn new(history: usize, clock: Arc<dyn Clock>) -> Arc<Self> {
+        Arc::new(Self {
+            live: Mutex::default(),
+            ended: Mutex::default(),
+            history,
+            next: AtomicU64::new(1),
+            refusing: AtomicBool::new(false),
+            emptied: Notify::new(),
+            counters: Counters::default(),
+            clock,
+        })
+    }
+
+    /// Registers a statement. [`ErrorKind::Unavailable`] while the engine drains.
+    pub(super) fn start(
+        self: &Arc<Self>,
+        session: &str,
+        user: &str,
+        sql: &Arc<str>,
+        kind: StatementKind,
+    ) -> Result<Ticket> {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let started_unix_us = self.clock.unix_us();
+        let live = Arc::new(Live {
+            id: format!("q{started_unix_us:x}-{number}"),
+            session: session.to_owned(),
+            user: user.to_owned(),
+            sql: Arc::clone(sql),
+            kind,
+            state: Mutex::new(StatementState::Planning),
+            started_unix_us,
+            started_us: self.clock.now_us(),
+            rows: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+            cancel: CancellationToken::new(),
+        });
+        let mut running = self.live.lock();
+        if self.refusing.load(Ordering::SeqCst) {
+            self.counters.rejected.fetch_add(1, Ordering::Relaxed);
+            return Err(Error::new(ErrorKind::Unavailable, "the server is stopping; connect again later"));
+        }
+        running.insert(live.id.clone(), Arc::clone(&live));
+        Ok(Ticket { registry: Arc::clone(self), live, ended: false })
+    }
+
+    pub(super) fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    pub(super) fn statements(&self) -> Vec<StatementRecord> {
+        let now = self.clock.now_us();
+        let mut all: Vec<_> = self.live.lock().values().map(|l| l.record(now)).collect();
+        all.sort_by_key(|r| std::cmp::Reverse(r.started_unix_us));
+        all.extend(self.ended.lock().iter().rev().cloned());
+        all
+    }
+
+    pub(super) fn cancel(&self, id: &str) -> bool {
+        let found = self.live.lock().get(id).cloned();
+        found.inspect(|l| l.cancel.cancel()).is_some()
+    }
+
+    pub(super) fn cancel_session(&self, session: &str) {
+        self.live.lock().values().filter(|l| l.session == session).for_each(|l| l.cancel.cancel());
+    }
+
+    pub(super) fn cancel_all(&self) {
+        self.live.lock().values().for_each(|l| l.cancel.cancel());
+    }
+
+    pub(super) fn refuse_new(&self) {
+        let _running = self.live.lock();
+        self.refusing.store(true, Ordering::SeqCst);
+    }
+
+    /// Returns when no statement runs.
+    pub(super) async fn idle(&self) {
+        loop {
+            let emptied = self.emptied.notified();
+            tokio::pin!(emptied);
+            emptied.as_mut().enable();
+            if self.live.lock().is_empty() {
+                return;
+            }
+            emptied.await;
+        }
+    }
+
+    fn end(&self, live: &Live, outcome: Outcome, error: Option<&Error>) {
+        let mut record = live.record(self.clock.now_us());
+        record.state = match outcome {
+            Outcome::Done => StatementState::Done,
+            Outcome::Failed => StatementState::Failed,
+            Outcome::Cancelled => StatementState::Cancelled,
+        };
+        record.error = error.map(|e| e.message().to_owned());
+        self.counters.count(&record, outcome);
+        if self.history > 0 {
+            let mut ended = self.ended.lock();
+            while ended.len() >= self.history {
+                ended.pop_front();
+            }
+            ended.push_back(record);
+        }
+        let mut running = self.live.lock();
+        running.remove(&live.id);
+        if running.is_empty() {
+            self.emptied.notify_waiters();
+        }
+    }
+}
+
+/// The record of a running statement, in the hands of its work.
+#[derive(Debug)]
+pub(super) struct Ticket {
+    registry: Arc<Registry>,
+    live: Arc<Live>,
+    ended: bool,
+}
+
+impl Ticket {
+    pub(super) fn id(&self) -> &str {
+        &self.live.id
+    }
+
+    pub(super) fn cancelled(&self) -> CancellationToken {
+        self.live.cancel.clone()
+    }
+
+    pub(super) fn enter(&self, state: StatementState) {
+        *self.live.state.lock() = state;
+    }
+
+    pub(super) fn add(&self, rows: u64, bytes: u64) {
+        self.live.rows.fetch_add(rows, Ordering::Relaxed);
+        self.live.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Counts a refusal by admission.
+    pub(super) fn count_rejected(&self) {
+        self.registry.counters.rejected.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Ends the record with what came out.
+    pub(super) fn end<T>(mut self, result: &Result<T>) {
+        self.ended = true;
+        let (outcome, error) = match result {
+            Ok(_) => (Outcome::Done, None),
+            Err(e) if matches!(e.kind(), ErrorKind::Cancelled | ErrorKind::DeadlineExceeded) => {
+                (Outcome::Cancelled, Some(e))
+            }
+            Err(e) => (Outcome::Failed, Some(e)),
+        };
+        self.registry.end(&self.live, outcome, error);
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        if !self.ended {
+            let gone = Error::new(ErrorKind::Cancelled, "the client went away");
+            self.registry.end(&self.live, Outcome::Cancelled, Some(&gone));
+        }
+    }
+}

@@ -1,0 +1,299 @@
+//! Running statements: plan, turn, execution on the CPU runtime, results through a bounded channel.
+//!
+//! A query's work is one task. It holds the statement's ticket, turn and memory pool, and is aborted when the stream
+//! handed to the caller is dropped. The channel holds two batches: a slow client stops the task, not the server.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use arrow::array::{Array, RecordBatch, UInt64Array};
+use arrow::datatypes::SchemaRef;
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::error::DataFusionError;
+use datafusion::execution::runtime_env::RuntimeEnvBuilder;
+use datafusion::execution::session_state::SessionState;
+use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream, TaskContext};
+use datafusion::logical_expr::{DdlStatement, LogicalPlan, Statement as PlanStatement};
+use datafusion::physical_plan::joins::HashJoinExec;
+use datafusion::physical_plan::{ExecutionPlan, execute_stream};
+use futures::{FutureExt, Stream, StreamExt};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use super::admission::Turn;
+use super::parse::Command;
+use super::registry::{StatementState, Ticket};
+use super::statement::{Planned, Prepared, RunningQuery};
+use super::{Engine, copy, ddl};
+use crate::error::{Error, ErrorKind, Result};
+
+/// Batches between the task and its client.
+const CHANNEL_BATCHES: usize = 2;
+
+/// A task that ends with its holder.
+pub(super) struct AbortOnDrop<T>(pub(super) JoinHandle<T>);
+
+impl<T> Drop for AbortOnDrop<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// What became of a task that gave no answer.
+pub(super) fn join_error(error: &tokio::task::JoinError) -> Error {
+    if error.is_cancelled() {
+        Error::new(ErrorKind::Cancelled, "the statement was cancelled")
+    } else {
+        tracing::error!(%error, "a statement panicked");
+        Error::new(ErrorKind::Internal, "the server hit a defect while it ran the statement; its log says where")
+    }
+}
+
+/// Runs `body` until it ends, is cancelled, or takes too long. `body` is dropped before this returns.
+pub(super) async fn guarded<T>(
+    body: impl Future<Output = Result<T>>,
+    cancel: CancellationToken,
+    limit: Option<Duration>,
+) -> Result<T> {
+    let late = async {
+        match limit {
+            Some(limit) => tokio::time::sleep(limit).await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        biased;
+        () = cancel.cancelled() => Err(Error::new(ErrorKind::Cancelled, "the statement was cancelled")),
+        () = late => Err(Error::new(
+            ErrorKind::DeadlineExceeded,
+            format!("the statement ran longer than {:?}, the limit of this server", limit.unwrap_or_default()),
+        )),
+        result = body => result,
+    }
+}
+
+/// Waits for a turn and says so in the record.
+pub(super) async fn turn(engine: &Engine, ticket: &Ticket) -> Result<Turn> {
+    ticket.enter(StatementState::Queued);
+    let turn = engine.admission.turn().await.inspect_err(|_| ticket.count_rejected())?;
+    ticket.enter(StatementState::Running);
+    Ok(turn)
+}
+
+/// Starts a query; returns when its first rows, or its error, are there.
+pub(super) async fn query(
+    prepared: Arc<Prepared>,
+    ticket: Ticket,
+    parameters: Option<RecordBatch>,
+) -> Result<RunningQuery> {
+    let engine = Arc::clone(prepared.session().engine());
+    let id = ticket.id().to_owned();
+    let (rows, receiver) = mpsc::channel(CHANNEL_BATCHES);
+    let (header, opened) = oneshot::channel();
+    let task = engine.options.cpu.clone().spawn(async move {
+        let mut header = Some(header);
+        let body = run_query(&prepared, &ticket, parameters, &mut header, &rows);
+        let result = guarded(body, ticket.cancelled(), engine.options.statement_timeout).await;
+        ticket.end(&result);
+        match (result, header) {
+            (Err(error), Some(header)) => {
+                let _ = header.send(Err(error));
+            }
+            (Err(error), None) => {
+                let _ = rows.send(Err(error.into())).await;
+            }
+            (Ok(()), _) => {}
+        }
+    });
+    let mut task = AbortOnDrop(task);
+    let schema: SchemaRef = match opened.await {
+        Ok(opened) => opened?,
+        Err(_) => {
+            return Err((&mut task.0)
+                .await
+                .err()
+                .map_or_else(|| Error::new(ErrorKind::Internal, "the statement gave no answer"), |e| join_error(&e)));
+        }
+    };
+    let stream = ResultStream { schema: Arc::clone(&schema), receiver, task, ended: false };
+    Ok(RunningQuery { id, schema, stream: Box::pin(stream) })
+}
+
+type Header = oneshot::Sender<Result<SchemaRef>>;
+type Rows = mpsc::Sender<Result<RecordBatch, DataFusionError>>;
+
+async fn run_query(
+    prepared: &Prepared,
+    ticket: &Ticket,
+    parameters: Option<RecordBatch>,
+    header: &mut Option<Header>,
+    rows: &Rows,
+) -> Result<()> {
+    let planned = prepared.current_plan().await?;
+    let planned = planned.ok_or_else(|| Error::new(ErrorKind::Internal, "a query without a plan"))?;
+    let planned = prepared.bind(planned, parameters.as_ref())?.pop();
+    let planned = planned.ok_or_else(|| Error::invalid("no row of parameters was bound"))?;
+    let engine = prepared.session().engine();
+    let _turn = turn(engine, ticket).await?;
+    let (mut stream, first) = open(engine, &planned).await?;
+    let schema = stream.schema();
+    if header.take().is_none_or(|header| header.send(Ok(schema)).is_err()) {
+        return Err(Error::new(ErrorKind::Cancelled, "the client went away"));
+    }
+    let mut next = first;
+    while let Some(batch) = next {
+        let batch = batch?;
+        ticket.add(batch.num_rows() as u64, slice_bytes(&batch));
+        if batch.num_rows() > 0 && rows.send(Ok(batch)).await.is_err() {
+            return Err(Error::new(ErrorKind::Cancelled, "the client went away"));
+        }
+        next = stream.next().await;
+    }
+    Ok(())
+}
+
+type First = Option<Result<RecordBatch, DataFusionError>>;
+
+/// Executes a plan up to its first batch. A hash join cannot spill: when memory ends before the first row is out, the
+/// statement is planned once more with sort-merge joins, which can.
+async fn open(engine: &Engine, planned: &Planned) -> Result<(SendableRecordBatchStream, First)> {
+    let mut state = planned.snapshot.state();
+    let plan = state.create_physical_plan(&planned.plan).await?;
+    let may_retry = has_hash_join(&plan)?;
+    let mut stream = execute_stream(plan, task_context(engine, &state)?)?;
+    let first = stream.next().await;
+    match first {
+        Some(Err(error)) if may_retry && matches!(error.find_root(), DataFusionError::ResourcesExhausted(_)) => {
+            drop(stream);
+            tracing::info!("query memory ended in a hash join; trying sort-merge joins");
+            state.config_mut().options_mut().optimizer.prefer_hash_join = false;
+            let plan = state.create_physical_plan(&planned.plan).await?;
+            let mut stream = execute_stream(plan, task_context(engine, &state)?)?;
+            let first = stream.next().await;
+            Ok((stream, first))
+        }
+        first => Ok((stream, first)),
+    }
+}
+
+fn has_hash_join(plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {
+    let mut found = false;
+    plan.apply(|node| {
+        found |= node.is::<HashJoinExec>();
+        Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+    })?;
+    Ok(found)
+}
+
+/// Executes a plan of ours and returns its rows.
+pub(super) async fn execute(engine: &Engine, planned: &Planned) -> Result<SendableRecordBatchStream> {
+    let state = planned.snapshot.state();
+    let plan = state.create_physical_plan(&planned.plan).await?;
+    Ok(execute_stream(plan, task_context(engine, &state)?)?)
+}
+
+/// The surroundings of one execution: a memory pool of its own, spill files and caches shared.
+fn task_context(engine: &Engine, state: &SessionState) -> Result<Arc<TaskContext>> {
+    let runtime = RuntimeEnvBuilder::from_runtime_env(&engine.runtime)
+        .with_memory_pool(engine.memory.statement_pool())
+        .build_arc()?;
+    Ok(Arc::new(TaskContext::from(state).with_runtime(runtime)))
+}
+
+/// Bytes the rows of a batch take, slices counted as such.
+pub(super) fn slice_bytes(batch: &RecordBatch) -> u64 {
+    batch.columns().iter().map(|c| c.to_data().get_slice_memory_size().unwrap_or(0) as u64).sum()
+}
+
+/// Runs an update to its end and returns the rows affected.
+pub(super) async fn update(prepared: Arc<Prepared>, ticket: Ticket, parameters: Option<RecordBatch>) -> Result<u64> {
+    let engine = Arc::clone(prepared.session().engine());
+    let limit = engine.options.statement_timeout;
+    let work = async move {
+        let body = run_update(&prepared, &ticket, parameters.as_ref());
+        let result = guarded(body, ticket.cancelled(), limit).await;
+        ticket.end(&result);
+        result
+    };
+    engine.on_cpu(work).await
+}
+
+async fn run_update(prepared: &Prepared, ticket: &Ticket, parameters: Option<&RecordBatch>) -> Result<u64> {
+    let session = prepared.session();
+    let engine = session.engine();
+    let options = match &prepared.parsed().command {
+        Command::Drop(command) => return ddl::drop_objects(session, command).await,
+        Command::CopyFrom(command) => return copy::copy_from(session, ticket, command).await,
+        Command::Plan { options, .. } => options,
+    };
+    let planned = prepared.current_plan().await?;
+    let planned = planned.ok_or_else(|| Error::new(ErrorKind::Internal, "an update without a plan"))?;
+    match &planned.plan {
+        LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(create)) => {
+            ddl::create_table(session, ticket, &planned, create, options).await
+        }
+        LogicalPlan::Ddl(other) => ddl::create_other(session, &planned, other).await,
+        LogicalPlan::Statement(PlanStatement::SetVariable(set)) => {
+            session.set_option(&set.variable, Some(&set.value)).map(|()| 0)
+        }
+        LogicalPlan::Statement(PlanStatement::ResetVariable(reset)) => {
+            session.set_option(&reset.variable, None).map(|()| 0)
+        }
+        _ => {
+            let mut count = 0;
+            for bound in prepared.bind(planned, parameters)? {
+                let _turn = turn(engine, ticket).await?;
+                let rows = run_count(engine, &bound).await?;
+                ticket.add(rows, 0);
+                count += rows;
+            }
+            Ok(count)
+        }
+    }
+}
+
+/// Executes a plan that ends in a sink; the sink reports its rows as one number.
+async fn run_count(engine: &Engine, planned: &Planned) -> Result<u64> {
+    let mut stream = execute(engine, planned).await?;
+    let mut count = 0;
+    while let Some(batch) = stream.next().await {
+        let batch = batch?;
+        let numbers = batch.columns().first().and_then(|c| c.as_any().downcast_ref::<UInt64Array>());
+        count += numbers.map_or(0, |n| n.iter().flatten().sum::<u64>());
+    }
+    Ok(count)
+}
+
+/// The caller's end of a query.
+struct ResultStream {
+    schema: SchemaRef,
+    receiver: mpsc::Receiver<Result<RecordBatch, DataFusionError>>,
+    task: AbortOnDrop<()>,
+    ended: bool,
+}
+
+impl Stream for ResultStream {
+    type Item = Result<RecordBatch, DataFusionError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if self.ended {
+            return Poll::Ready(None);
+        }
+        if let Some(item) = futures::ready!(self.receiver.poll_recv(context)) {
+            return Poll::Ready(Some(item));
+        }
+        // The channel also closes when the task panics: that must not look like the end of the rows.
+        let joined = futures::ready!(self.task.0.poll_unpin(context));
+        self.ended = true;
+        Poll::Ready(joined.err().map(|e| Err(join_error(&e).into())))
+    }
+}
+
+impl RecordBatchStream for ResultStream {
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.schema)
+    }
+}

@@ -1,0 +1,159 @@
+//! Sessions: a user, and the options their statements run with.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use datafusion::prelude::SessionConfig;
+use parking_lot::Mutex;
+
+use super::catalog::Snapshot;
+use super::statement::Prepared;
+use super::{CATALOG, DEFAULT_SCHEMA, Engine};
+use crate::error::{Error, ErrorKind, Result};
+
+/// Options a user may set. A name that ends with a dot allows all below it.
+const ALLOWED: [&str; 8] = [
+    "datafusion.catalog.default_schema",
+    "datafusion.execution.batch_size",
+    "datafusion.execution.target_partitions",
+    "datafusion.execution.time_zone",
+    "datafusion.explain.",
+    "datafusion.format.",
+    "datafusion.optimizer.",
+    "terrace.",
+];
+
+/// One connection of one user.
+pub struct Session {
+    id: String,
+    user: String,
+    engine: Arc<Engine>,
+    config: Mutex<SessionConfig>,
+    /// Options set in this session, by full name.
+    set: Mutex<BTreeMap<String, String>>,
+    /// Grows with each change of an option.
+    settings: AtomicU64,
+}
+
+impl std::fmt::Debug for Session {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Session").field("id", &self.id).field("user", &self.user).finish_non_exhaustive()
+    }
+}
+
+impl Session {
+    pub(super) fn new(id: String, user: String, engine: Arc<Engine>) -> Self {
+        let config = engine.base.config().clone();
+        Self { id, user, engine, config: Mutex::new(config), set: Mutex::default(), settings: AtomicU64::new(0) }
+    }
+
+    /// Its key.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Who opened it.
+    pub fn user(&self) -> &str {
+        &self.user
+    }
+
+    pub(super) fn engine(&self) -> &Arc<Engine> {
+        &self.engine
+    }
+
+    /// Number of the state of the options; plans made under another one are stale.
+    pub(super) fn settings(&self) -> u64 {
+        self.settings.load(Ordering::Acquire)
+    }
+
+    /// The catalog as a statement of this session sees it now.
+    pub(super) fn snapshot(&self) -> Result<Arc<Snapshot>> {
+        let settings = self.settings();
+        let config = self.config.lock().clone();
+        self.engine.snapshot(config, settings)
+    }
+
+    /// Parses and plans one SQL statement. Runs nothing.
+    pub async fn prepare(self: &Arc<Self>, sql: &str) -> Result<Arc<Prepared>> {
+        Prepared::new(Arc::clone(self), sql).await
+    }
+
+    /// Catalog, schema, and the options set in this session.
+    pub fn options(&self) -> HashMap<String, String> {
+        let mut options: HashMap<String, String> =
+            self.set.lock().iter().map(|(k, v)| (k.clone(), v.clone())).collect();
+        let schema = self.config.lock().options().catalog.default_schema.clone();
+        options.insert("catalog".to_owned(), CATALOG.to_owned());
+        options.insert("schema".to_owned(), schema);
+        options
+    }
+
+    /// Sets an option, or returns it to its default with `None`. Also takes `catalog` and `schema`.
+    /// Errors: [`ErrorKind::InvalidArgument`] for a bad value, [`ErrorKind::PermissionDenied`] for an option that users may not set.
+    pub fn set_option(&self, name: &str, value: Option<&str>) -> Result<()> {
+        let name = name.trim().to_ascii_lowercase();
+        let full = match name.as_str() {
+            "catalog" => {
+                return match value {
+                    None => Ok(()),
+                    Some(v) if v.eq_ignore_ascii_case(CATALOG) => Ok(()),
+                    Some(v) => {
+                        Err(Error::invalid(format!("catalog '{v}' does not exist; the only one is '{CATALOG}'")))
+                    }
+                };
+            }
+            "schema" => "datafusion.catalog.default_schema",
+            "timezone" | "time.zone" | "time_zone" => "datafusion.execution.time_zone",
+            other => other,
+        };
+        if !ALLOWED.iter().any(|a| full == *a || (a.ends_with('.') && full.starts_with(a))) {
+            return Err(Error::new(
+                ErrorKind::PermissionDenied,
+                format!("option '{full}' cannot be set in a session; these can: {}", ALLOWED.join(", ")),
+            ));
+        }
+        let default = self.default_of(full)?;
+        let new = match value {
+            Some(v) => v.trim().to_owned(),
+            None => default.unwrap_or_default(),
+        };
+        check_value(full, &new)?;
+        if full == "datafusion.catalog.default_schema" && !self.engine.schemas()?.contains(&new) {
+            return Err(Error::new(ErrorKind::NotFound, format!("schema '{new}' does not exist")));
+        }
+        self.config.lock().options_mut().set(full, &new)?;
+        let mut set = self.set.lock();
+        match value {
+            Some(_) => set.insert(full.to_owned(), new),
+            None => set.remove(full),
+        };
+        self.settings.fetch_add(1, Ordering::AcqRel);
+        Ok(())
+    }
+
+    /// The engine's value of an option; an unknown name is an error.
+    fn default_of(&self, name: &str) -> Result<Option<String>> {
+        let entries = self.engine.base.config().options().entries();
+        let found = entries.into_iter().find(|e| e.key == name);
+        found.map(|e| e.value).ok_or_else(|| {
+            Error::invalid(format!("option '{name}' does not exist; SHOW ALL lists the options there are"))
+        })
+    }
+}
+
+/// Bounds that keep one session from exhausting the server.
+fn check_value(name: &str, value: &str) -> Result<()> {
+    let bound = match name {
+        "datafusion.execution.batch_size" => 65_536,
+        "datafusion.execution.target_partitions" => 1_024,
+        "datafusion.catalog.default_schema" if value.is_empty() => {
+            return Err(Error::invalid(format!("a schema needs a name; the default is '{DEFAULT_SCHEMA}'")));
+        }
+        _ => return Ok(()),
+    };
+    match value.parse::<u32>() {
+        Ok(number) if (1..=bound).contains(&number) => Ok(()),
+        _ => Err(Error::invalid(format!("option '{name}' takes a number from 1 to {bound}, not '{value}'"))),
+    }
+}

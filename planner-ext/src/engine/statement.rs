@@ -1,0 +1,245 @@
+//! Prepared statements: parsed and planned once, run as often as wanted.
+//!
+//! A plan is bound to the table versions it was made with. It is used again only while these are still the current
+//! ones; otherwise the statement is planned anew, so that every run sees what was committed before it.
+
+use std::sync::Arc;
+
+use arrow::array::{Int64Array, RecordBatch};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use datafusion::execution::SendableRecordBatchStream;
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use parking_lot::Mutex;
+
+use super::catalog::Snapshot;
+use super::insert::{bind_many, bind_one};
+use super::parse::{Command, Parsed};
+use super::registry::StatementKind;
+use super::session::Session;
+use super::{rows_affected_schema, run};
+use crate::error::{Error, ErrorKind, Result};
+
+/// A statement ready to run.
+pub struct Prepared {
+    session: Arc<Session>,
+    sql: Arc<str>,
+    parsed: Parsed,
+    dataset_schema: SchemaRef,
+    parameters: SchemaRef,
+    /// The latest plan with the snapshot it was made on; `None` for statements without a plan.
+    planned: Mutex<Option<Planned>>,
+}
+
+/// A logical plan, and what it reads.
+#[derive(Clone)]
+pub(super) struct Planned {
+    pub(super) snapshot: Arc<Snapshot>,
+    pub(super) plan: LogicalPlan,
+}
+
+/// A running query. Dropping `stream` cancels it and frees what it holds.
+pub struct RunningQuery {
+    /// Key under which it may be cancelled.
+    pub id: String,
+    /// Columns of every batch.
+    pub schema: SchemaRef,
+    /// The rows.
+    pub stream: SendableRecordBatchStream,
+}
+
+impl std::fmt::Debug for Prepared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Prepared").field("sql", &self.sql).finish_non_exhaustive()
+    }
+}
+
+impl std::fmt::Debug for RunningQuery {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RunningQuery").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+impl Prepared {
+    pub(super) async fn new(session: Arc<Session>, sql: &str) -> Result<Arc<Self>> {
+        let sql: Arc<str> = Arc::from(sql.trim());
+        let engine = Arc::clone(session.engine());
+        let work = {
+            let (session, sql) = (Arc::clone(&session), Arc::clone(&sql));
+            async move {
+                let parsed = super::parse::parse(&sql)?;
+                let planned = plan(&session, &parsed).await?;
+                Ok((parsed, planned))
+            }
+        };
+        let result = engine.on_cpu(work).await;
+        let (parsed, planned) = match result {
+            Ok(found) => found,
+            Err(error) => {
+                // What cannot be planned was asked for all the same: it belongs in the history and the error counts.
+                if let Ok(ticket) = engine.registry.start(session.id(), session.user(), &sql, StatementKind::Query) {
+                    ticket.end::<()>(&Err(error.clone()));
+                }
+                return Err(error);
+            }
+        };
+        let dataset_schema = match &planned {
+            Some(p) if !parsed.is_update => Arc::new(p.plan.schema().as_arrow().clone()),
+            _ => Arc::new(Schema::empty()),
+        };
+        let parameters = match &planned {
+            Some(p) => parameter_schema(&p.plan)?,
+            None => Arc::new(Schema::empty()),
+        };
+        Ok(Arc::new(Self { session, sql, parsed, dataset_schema, parameters, planned: Mutex::new(planned) }))
+    }
+
+    /// Columns of the result; empty for an update.
+    pub fn dataset_schema(&self) -> SchemaRef {
+        Arc::clone(&self.dataset_schema)
+    }
+
+    /// One field per parameter, `$1`, `$2`, ...; type Null where any type will do.
+    pub fn parameter_schema(&self) -> SchemaRef {
+        Arc::clone(&self.parameters)
+    }
+
+    /// True for statements that return a count instead of rows.
+    pub fn is_update(&self) -> bool {
+        self.parsed.is_update
+    }
+
+    /// What the statement does.
+    pub fn kind(&self) -> StatementKind {
+        self.parsed.kind
+    }
+
+    /// Its text.
+    pub fn sql(&self) -> &str {
+        &self.sql
+    }
+
+    pub(super) fn session(&self) -> &Arc<Session> {
+        &self.session
+    }
+
+    pub(super) fn parsed(&self) -> &Parsed {
+        &self.parsed
+    }
+
+    /// Starts the statement with at most one row of parameters and returns its rows. An update runs to its end and
+    /// returns one row with the column `rows_affected`.
+    pub async fn query(self: &Arc<Self>, parameters: Option<RecordBatch>) -> Result<RunningQuery> {
+        if parameters.as_ref().is_some_and(|p| p.num_rows() > 1) {
+            return Err(Error::invalid("a query takes one row of parameters"));
+        }
+        let engine = self.session.engine();
+        let ticket = engine.registry.start(self.session.id(), self.session.user(), &self.sql, self.parsed.kind)?;
+        if !self.parsed.is_update {
+            return run::query(Arc::clone(self), ticket, parameters).await;
+        }
+        let id = ticket.id().to_owned();
+        let count = run::update(Arc::clone(self), ticket, parameters).await?;
+        let schema = rows_affected_schema();
+        let column = Arc::new(Int64Array::from(vec![i64::try_from(count).unwrap_or(i64::MAX)]));
+        let batch = RecordBatch::try_new(Arc::clone(&schema), vec![column])?;
+        let rows = futures::stream::iter([Ok(batch)]);
+        let stream = Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&schema), rows));
+        Ok(RunningQuery { id, schema, stream })
+    }
+
+    /// Runs the statement for every row of `parameters` (once without) and returns the rows affected. An INSERT of
+    /// VALUES stores all rows or none; other statements run row by row.
+    pub async fn update(self: &Arc<Self>, parameters: Option<RecordBatch>) -> Result<u64> {
+        if !self.parsed.is_update {
+            return Err(Error::invalid("the statement returns rows; run it as a query"));
+        }
+        if parameters.as_ref().is_some_and(|p| p.num_columns() > 0 && p.num_rows() == 0) {
+            return Ok(0);
+        }
+        let engine = self.session.engine();
+        let ticket = engine.registry.start(self.session.id(), self.session.user(), &self.sql, self.parsed.kind)?;
+        run::update(Arc::clone(self), ticket, parameters).await
+    }
+
+    /// The plan on current versions; made anew when the catalog changed.
+    pub(super) async fn current_plan(&self) -> Result<Option<Planned>> {
+        let kept = self.planned.lock().take();
+        if let Some(kept) = kept
+            && kept.snapshot.is_current(self.session.settings())
+        {
+            *self.planned.lock() = Some(kept.clone());
+            return Ok(Some(kept));
+        }
+        let fresh = plan(&self.session, &self.parsed).await?;
+        if let Some(fresh) = &fresh
+            && !self.parsed.is_update
+            && self.parameters.fields().is_empty()
+            && !same_columns(fresh.plan.schema().as_arrow(), &self.dataset_schema)
+        {
+            return Err(Error::new(
+                ErrorKind::FailedPrecondition,
+                "the tables of this statement changed since it was prepared; prepare it again",
+            ));
+        }
+        *self.planned.lock() = fresh.clone();
+        Ok(fresh)
+    }
+
+    /// The plans to run for `parameters`: one, or one per row where they cannot be joined.
+    pub(super) fn bind(&self, planned: Planned, parameters: Option<&RecordBatch>) -> Result<Vec<Planned>> {
+        let wanted = self.parameters.fields().len();
+        let given = parameters.map_or(0, RecordBatch::num_columns);
+        if wanted != given {
+            return Err(Error::invalid(format!("the statement takes {wanted} parameters, {given} were bound")));
+        }
+        let (Some(rows), true) = (parameters, wanted > 0) else { return Ok(vec![planned]) };
+        let Planned { snapshot, plan } = planned;
+        let bound = |plan| Planned { snapshot: Arc::clone(&snapshot), plan };
+        match rows.num_rows() {
+            0 => Err(Error::invalid("no row of parameters was bound")),
+            1 => Ok(vec![bound(bind_one(plan, &self.parameters, rows, 0)?)]),
+            count => match bind_many(&plan, &self.parameters, rows)? {
+                Some(joined) => Ok(vec![bound(joined)]),
+                None => (0..count).map(|row| Ok(bound(bind_one(plan.clone(), &self.parameters, rows, row)?))).collect(),
+            },
+        }
+    }
+}
+
+/// Plans what has a plan; the commands of our own have none.
+async fn plan(session: &Arc<Session>, parsed: &Parsed) -> Result<Option<Planned>> {
+    let Command::Plan { statement, .. } = &parsed.command else { return Ok(None) };
+    let snapshot = session.snapshot()?;
+    let plan = snapshot.plan(statement.clone()).await?;
+    super::parse::check_plan(&plan)?;
+    Ok(Some(Planned { snapshot, plan }))
+}
+
+/// Parameters in order of their number, with the types the planner inferred.
+fn parameter_schema(plan: &LogicalPlan) -> Result<SchemaRef> {
+    let mut numbered = Vec::new();
+    for (name, field) in plan.get_parameter_fields()? {
+        let number = name.strip_prefix('$').and_then(|n| n.parse::<usize>().ok()).filter(|n| *n > 0);
+        let Some(number) = number else {
+            return Err(Error::invalid(format!("parameter {name} has no number; write $1, $2, ... or ?")));
+        };
+        numbered.push((number, field));
+    }
+    numbered.sort_by_key(|(number, _)| *number);
+    let last = numbered.last().map_or(0, |(number, _)| *number);
+    if last != numbered.len() {
+        return Err(Error::invalid(format!("parameters must be numbered from $1 without gaps; the last is ${last}")));
+    }
+    let field = |(number, field): (usize, Option<Arc<Field>>)| {
+        let data_type = field.map_or(DataType::Null, |f| f.data_type().clone());
+        Field::new(format!("${number}"), data_type, true)
+    };
+    Ok(Arc::new(Schema::new(numbered.into_iter().map(field).collect::<Vec<_>>())))
+}
+
+/// Equal names and types, in order.
+fn same_columns(a: &Schema, b: &Schema) -> bool {
+    a.fields().len() == b.fields().len()
+        && a.fields().iter().zip(b.fields()).all(|(a, b)| a.name() == b.name() && a.data_type() == b.data_type())
+}

@@ -1,0 +1,210 @@
+//! Types of columns as tables store them, and casts of rows to the columns of a table.
+//!
+//! Strings and binaries are stored as views and dictionaries hydrated, at any depth, so that a table does not depend on
+//! how its first client encoded rows.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions};
+use arrow::compute::{CastOptions, cast_with_options};
+use arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema, SchemaRef};
+use arrow::util::display::FormatOptions;
+
+use crate::error::{Error, Result};
+
+/// The type in which a column is stored.
+pub(crate) fn stored_type(data_type: &DataType) -> DataType {
+    let field = |f: &FieldRef| -> FieldRef { Arc::new(stored_field(f)) };
+    match data_type {
+        DataType::Utf8 | DataType::LargeUtf8 => DataType::Utf8View,
+        DataType::Binary | DataType::LargeBinary => DataType::BinaryView,
+        DataType::Dictionary(_, value) => stored_type(value),
+        DataType::RunEndEncoded(_, values) => stored_type(values.data_type()),
+        DataType::List(f) => DataType::List(field(f)),
+        DataType::LargeList(f) => DataType::LargeList(field(f)),
+        DataType::FixedSizeList(f, n) => DataType::FixedSizeList(field(f), *n),
+        DataType::Struct(fields) => DataType::Struct(fields.iter().map(field).collect::<Fields>()),
+        other => other.clone(),
+    }
+}
+
+fn stored_field(field: &Field) -> Field {
+    Field::new(field.name(), stored_type(field.data_type()), field.is_nullable())
+}
+
+/// Columns of a new table for rows of `schema`. Key columns do not take nulls.
+pub(crate) fn stored_schema(schema: &Schema, primary_key: &[String]) -> Result<SchemaRef> {
+    let mut fields = Vec::with_capacity(schema.fields().len());
+    for field in schema.fields() {
+        if field.data_type() == &DataType::Null {
+            return Err(Error::invalid(format!("column '{}' has no type; give it one with CAST", field.name())));
+        }
+        if field.name().is_empty() {
+            return Err(Error::invalid("a column of a table needs a name"));
+        }
+        let stored = stored_field(field);
+        let nullable = stored.is_nullable() && !primary_key.contains(stored.name());
+        fields.push(stored.with_nullable(nullable));
+    }
+    if fields.is_empty() {
+        return Err(Error::invalid("a table needs at least one column"));
+    }
+    Ok(Arc::new(Schema::new(fields)))
+}
+
+/// How the columns of incoming rows become those of a table: by name, with casts that lose nothing.
+#[derive(Debug, Clone)]
+pub(crate) struct RowAdapter {
+    target: SchemaRef,
+    /// Per target column the position among the incoming ones; `None`: all null.
+    sources: Vec<Option<usize>>,
+}
+
+impl RowAdapter {
+    /// Matches `incoming` to the columns of `table`. All mismatches are named at once.
+    pub(crate) fn new(table: &str, incoming: &Schema, target: &SchemaRef) -> Result<Self> {
+        let mut problems = Vec::new();
+        let mut sources = Vec::with_capacity(target.fields().len());
+        for want in target.fields() {
+            let found = incoming.column_with_name(want.name()).or_else(|| one_match(incoming, want.name()));
+            match found {
+                Some((index, have)) => {
+                    if !is_safe_cast(have.data_type(), want.data_type()) {
+                        problems.push(format!(
+                            "column '{}' is {}, the rows have {}",
+                            want.name(),
+                            want.data_type(),
+                            have.data_type()
+                        ));
+                    }
+                    sources.push(Some(index));
+                }
+                None => {
+                    if !want.is_nullable() {
+                        problems.push(format!(
+                            "column '{}' ({}) is NOT NULL and missing",
+                            want.name(),
+                            want.data_type()
+                        ));
+                    }
+                    sources.push(None);
+                }
+            }
+        }
+        for (index, have) in incoming.fields().iter().enumerate() {
+            if !sources.contains(&Some(index)) {
+                problems.push(format!("the table has no column '{}'", have.name()));
+            }
+        }
+        if problems.is_empty() {
+            return Ok(Self { target: Arc::clone(target), sources });
+        }
+        Err(Error::invalid(format!("rows do not fit table '{table}': {}", problems.join("; "))))
+    }
+
+    /// The rows as the table wants them. Values out of range are errors, never nulls.
+    pub(crate) fn adapt(&self, batch: &RecordBatch) -> Result<RecordBatch> {
+        let mut columns = Vec::with_capacity(self.sources.len());
+        for (field, source) in self.target.fields().iter().zip(&self.sources) {
+            let column = match source.and_then(|i| batch.columns().get(i)) {
+                Some(array) => cast_column(array, field)?,
+                None => arrow::array::new_null_array(field.data_type(), batch.num_rows()),
+            };
+            columns.push(column);
+        }
+        with_columns(&self.target, columns, batch.num_rows())
+    }
+}
+
+/// Assembles rows of a table; nulls in NOT NULL columns are named.
+pub(crate) fn with_columns(schema: &SchemaRef, columns: Vec<ArrayRef>, rows: usize) -> Result<RecordBatch> {
+    for (field, column) in schema.fields().iter().zip(&columns) {
+        if !field.is_nullable() && column.logical_null_count() > 0 {
+            return Err(Error::invalid(format!("column '{}' is NOT NULL and a row has no value there", field.name())));
+        }
+    }
+    let options = RecordBatchOptions::new().with_row_count(Some(rows));
+    Ok(RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options)?)
+}
+
+fn cast_column(array: &ArrayRef, field: &Field) -> Result<ArrayRef> {
+    if array.data_type() == field.data_type() {
+        return Ok(Arc::clone(array));
+    }
+    let options = CastOptions { safe: false, format_options: FormatOptions::default() };
+    cast_with_options(array, field.data_type(), &options)
+        .map_err(|e| Error::invalid(format!("column '{}': {}", field.name(), Error::from(e).message())))
+}
+
+/// A column that differs in case only, when there is exactly one.
+fn one_match<'a>(schema: &'a Schema, name: &str) -> Option<(usize, &'a Field)> {
+    let mut matches = schema.fields().iter().enumerate().filter(|(_, f)| f.name().eq_ignore_ascii_case(name));
+    let (index, field) = matches.next()?;
+    matches.next().is_none().then_some((index, field.as_ref()))
+}
+
+/// Casts that keep every value (or fail on a value out of range, for time units).
+fn is_safe_cast(from: &DataType, to: &DataType) -> bool {
+    use DataType::*;
+    if from == to || from == &Null {
+        return true;
+    }
+    match (from, to) {
+        (Dictionary(_, value), to) => is_safe_cast(value, to),
+        (RunEndEncoded(_, values), to) => is_safe_cast(values.data_type(), to),
+        (Utf8 | LargeUtf8 | Utf8View, Utf8 | LargeUtf8 | Utf8View) => true,
+        (Binary | LargeBinary | BinaryView | FixedSizeBinary(_), Binary | LargeBinary | BinaryView) => true,
+        (Timestamp(_, a), Timestamp(_, b)) => a.is_some() == b.is_some(),
+        (Date32, Date64 | Timestamp(_, None)) | (Date64, Timestamp(_, None)) => true,
+        (Time32(_) | Time64(_), Time32(_) | Time64(_)) => true,
+        (Duration(_), Duration(_)) => true,
+        (Float16, Float32 | Float64) | (Float32, Float64) => true,
+        (List(a) | LargeList(a), List(b) | LargeList(b)) => is_safe_cast(a.data_type(), b.data_type()),
+        (FixedSizeList(a, n), FixedSizeList(b, m)) => n == m && is_safe_cast(a.data_type(), b.data_type()),
+        (Struct(a), Struct(b)) => {
+            a.len() == b.len()
+                && a.iter()
+                    .zip(b.iter())
+                    .all(|(a, b)| a.name() == b.name() && is_safe_cast(a.data_type(), b.data_type()))
+        }
+        (from, to) if from.is_integer() && to.is_integer() => integer_fits(from, to),
+        (from, Float64) if from.is_integer() => integer_bits(from) <= 32,
+        (from, Float32) if from.is_integer() => integer_bits(from) <= 16,
+        (from, to) => match (decimal_shape(from), decimal_shape(to)) {
+            (Some((p, s)), Some((q, t))) => t >= s && i16::from(q) - i16::from(t) >= i16::from(p) - i16::from(s),
+            (None, Some((q, t))) if from.is_integer() => i16::from(q) - i16::from(t) >= integer_digits(from),
+            _ => false,
+        },
+    }
+}
+
+fn integer_fits(from: &DataType, to: &DataType) -> bool {
+    match (from.is_unsigned_integer(), to.is_unsigned_integer()) {
+        (true, false) => integer_bits(from) < integer_bits(to),
+        (false, true) => false,
+        _ => integer_bits(from) <= integer_bits(to),
+    }
+}
+
+fn integer_bits(data_type: &DataType) -> usize {
+    data_type.primitive_width().unwrap_or(8) * 8
+}
+
+fn integer_digits(data_type: &DataType) -> i16 {
+    match integer_bits(data_type) {
+        8 => 3,
+        16 => 5,
+        32 => 10,
+        _ => 20,
+    }
+}
+
+fn decimal_shape(data_type: &DataType) -> Option<(u8, i8)> {
+    match data_type {
+        DataType::Decimal32(p, s)
+        | DataType::Decimal64(p, s)
+        | DataType::Decimal128(p, s)
+        | DataType::Decimal256(p, s) => Some((*p, *s)),
+        _ => None,
+    }
+}

@@ -1,0 +1,286 @@
+//! The errors of the engine: a kind a caller can act on, and a message for a person.
+//!
+//! DataFusion and tier-store errors are mapped here and nowhere else. Messages are sent to clients unchanged, so they
+//! hold no debug dumps and say what to do where that is known.
+
+use arrow::error::ArrowError;
+use datafusion::common::SchemaError;
+use datafusion::error::DataFusionError;
+use terrace_tier_store::Error as StoreError;
+
+/// Result of every fallible operation of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What a caller can do about an error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ErrorKind {
+    /// The request is wrong: syntax, types, unknown columns.
+    InvalidArgument,
+    /// A named thing does not exist.
+    NotFound,
+    /// A thing of that name exists already.
+    AlreadyExists,
+    /// Valid, but not offered.
+    Unimplemented,
+    /// Memory, disk, slots or a limit are used up; trying again later may help.
+    ResourceExhausted,
+    /// No valid credentials.
+    Unauthenticated,
+    /// Valid credentials without the right.
+    PermissionDenied,
+    /// Ended by the user or an administrator.
+    Cancelled,
+    /// The server is starting, stopping or overloaded; try again.
+    Unavailable,
+    /// The state of the system forbids it.
+    FailedPrecondition,
+    /// A time limit passed.
+    DeadlineExceeded,
+    /// Stored data is damaged.
+    DataLoss,
+    /// A defect of the server.
+    Internal,
+}
+
+/// An error of the engine.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{message}")]
+pub struct Error {
+    kind: ErrorKind,
+    message: String,
+}
+
+impl Error {
+    /// An error of `kind` that says `message`.
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into() }
+    }
+
+    /// A wrong request.
+    pub fn invalid(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::InvalidArgument, message)
+    }
+
+    /// A valid request for something that is not offered.
+    pub fn unimplemented(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Unimplemented, message)
+    }
+
+    /// What the caller can do about it.
+    pub fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+
+    /// Readable text.
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+}
+
+impl From<StoreError> for Error {
+    fn from(error: StoreError) -> Self {
+        let kind = match &error {
+            StoreError::Corrupt { .. } => ErrorKind::DataLoss,
+            StoreError::UnsupportedFormat { .. } | StoreError::Locked { .. } => ErrorKind::FailedPrecondition,
+            StoreError::NotFound { .. } => ErrorKind::NotFound,
+            StoreError::AlreadyExists { .. } => ErrorKind::AlreadyExists,
+            StoreError::SchemaMismatch { .. } | StoreError::Invalid(_) => ErrorKind::InvalidArgument,
+            StoreError::BudgetExceeded { .. } => ErrorKind::ResourceExhausted,
+            StoreError::Io { errno: Some(ENOSPC | EDQUOT), .. } => ErrorKind::ResourceExhausted,
+            StoreError::Unsupported(_) => ErrorKind::Unimplemented,
+            StoreError::Cancelled => ErrorKind::Cancelled,
+            _ => ErrorKind::Internal,
+        };
+        Self::new(kind, error.to_string())
+    }
+}
+
+/// `errno` of a full file system, and of a full quota.
+const ENOSPC: i32 = 28;
+const EDQUOT: i32 = 122;
+
+impl From<ArrowError> for Error {
+    fn from(error: ArrowError) -> Self {
+        match error {
+            ArrowError::ExternalError(inner) => from_boxed(inner),
+            ArrowError::DivideByZero => Self::invalid("division by zero"),
+            ArrowError::NotYetImplemented(what) => Self::unimplemented(format!("not supported: {what}")),
+            ArrowError::CastError(what) | ArrowError::ParseError(what) => Self::invalid(what),
+            ArrowError::ArithmeticOverflow(what) => Self::invalid(format!("arithmetic overflow: {what}")),
+            ArrowError::ComputeError(what) | ArrowError::InvalidArgumentError(what) => Self::invalid(what),
+            ArrowError::SchemaError(what) | ArrowError::CsvError(what) | ArrowError::JsonError(what) => {
+                Self::invalid(what)
+            }
+            other => Self::new(ErrorKind::Internal, other.to_string()),
+        }
+    }
+}
+
+impl From<DataFusionError> for Error {
+    fn from(error: DataFusionError) -> Self {
+        match error {
+            DataFusionError::Context(context, inner) => {
+                let inner = Self::from(*inner);
+                // The names of optimizer rules and analyzer passes tell a user nothing.
+                let silent = inner.kind == ErrorKind::Internal || context.contains("_") || context.is_empty();
+                if silent && inner.kind != ErrorKind::Internal {
+                    return inner;
+                }
+                Self::new(inner.kind, format!("{context}: {}", inner.message))
+            }
+            DataFusionError::Diagnostic(_, inner) => Self::from(*inner),
+            DataFusionError::Shared(inner) => from_reference(&inner),
+            DataFusionError::Collection(errors) => {
+                let mut errors = errors.into_iter().map(Self::from);
+                errors.next().unwrap_or_else(|| Self::new(ErrorKind::Internal, "the planner failed without a reason"))
+            }
+            DataFusionError::External(inner) => from_boxed(inner),
+            DataFusionError::ArrowError(inner, _) => Self::from(*inner),
+            DataFusionError::SQL(inner, _) => {
+                Self::invalid(format!("SQL syntax: {}", clean_parser(&inner.to_string())))
+            }
+            DataFusionError::NotImplemented(what) => {
+                Self::unimplemented(format!("not supported: {}", first_part(&what)))
+            }
+            DataFusionError::Plan(what) => plan_error(&what),
+            DataFusionError::Configuration(what) => Self::invalid(first_part(&what)),
+            DataFusionError::SchemaError(inner, _) => Self::invalid(schema_error(*inner)),
+            DataFusionError::Execution(what) => Self::invalid(first_part(&what)),
+            DataFusionError::ResourcesExhausted(what) => Self::new(ErrorKind::ResourceExhausted, out_of_memory(&what)),
+            DataFusionError::ExecutionJoin(join) if join.is_cancelled() => {
+                Self::new(ErrorKind::Cancelled, "the statement was cancelled")
+            }
+            DataFusionError::IoError(io) => from_io(&io),
+            DataFusionError::ObjectStore(inner) => from_object_store(&inner.to_string()),
+            DataFusionError::ParquetError(inner) => Self::invalid(format!("cannot read Parquet: {inner}")),
+            other => Self::new(ErrorKind::Internal, first_part(&other.strip_backtrace())),
+        }
+    }
+}
+
+impl From<Error> for DataFusionError {
+    fn from(error: Error) -> Self {
+        Self::External(Box::new(error))
+    }
+}
+
+/// Wraps a tier-store error for DataFusion; [`Error::from`] finds it again.
+pub(crate) fn store_error(error: StoreError) -> DataFusionError {
+    Error::from(error).into()
+}
+
+fn from_boxed(inner: Box<dyn std::error::Error + Send + Sync>) -> Error {
+    let inner = match inner.downcast::<Error>() {
+        Ok(own) => return *own,
+        Err(inner) => inner,
+    };
+    let inner = match inner.downcast::<StoreError>() {
+        Ok(store) => return Error::from(*store),
+        Err(inner) => inner,
+    };
+    let inner = match inner.downcast::<ArrowError>() {
+        Ok(arrow) => return Error::from(*arrow),
+        Err(inner) => inner,
+    };
+    match inner.downcast::<DataFusionError>() {
+        Ok(datafusion) => Error::from(*datafusion),
+        Err(other) => Error::new(ErrorKind::Internal, other.to_string()),
+    }
+}
+
+/// A shared error cannot be taken apart, only looked at.
+fn from_reference(error: &DataFusionError) -> Error {
+    match error.find_root() {
+        DataFusionError::External(inner) => {
+            if let Some(own) = inner.downcast_ref::<Error>() {
+                return own.clone();
+            }
+            if let Some(store) = inner.downcast_ref::<StoreError>() {
+                return Error::from(store.clone());
+            }
+            Error::new(ErrorKind::Internal, inner.to_string())
+        }
+        DataFusionError::ResourcesExhausted(what) => Error::new(ErrorKind::ResourceExhausted, out_of_memory(what)),
+        DataFusionError::Execution(what) | DataFusionError::Plan(what) => Error::invalid(first_part(what)),
+        DataFusionError::NotImplemented(what) => Error::unimplemented(first_part(what)),
+        DataFusionError::ArrowError(inner, _) => match &**inner {
+            ArrowError::DivideByZero => Error::invalid("division by zero"),
+            ArrowError::ComputeError(what)
+            | ArrowError::CastError(what)
+            | ArrowError::ParseError(what)
+            | ArrowError::InvalidArgumentError(what) => Error::invalid(what.clone()),
+            other => Error::new(ErrorKind::Internal, other.to_string()),
+        },
+        other => Error::new(ErrorKind::Internal, first_part(&other.strip_backtrace())),
+    }
+}
+
+fn from_io(error: &std::io::Error) -> Error {
+    let kind = match error.kind() {
+        std::io::ErrorKind::NotFound => ErrorKind::NotFound,
+        std::io::ErrorKind::PermissionDenied => ErrorKind::PermissionDenied,
+        std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => ErrorKind::ResourceExhausted,
+        _ => ErrorKind::Internal,
+    };
+    Error::new(kind, error.to_string())
+}
+
+fn from_object_store(text: &str) -> Error {
+    if text.contains("not found") || text.contains("No such file") {
+        Error::new(ErrorKind::NotFound, format!("file not found: {text}"))
+    } else {
+        Error::new(ErrorKind::Internal, format!("cannot access files: {text}"))
+    }
+}
+
+/// The planner names a missing table `table 'catalog.schema.name' not found`.
+fn plan_error(what: &str) -> Error {
+    let what = first_part(what);
+    let lower = what.to_ascii_lowercase();
+    if lower.starts_with("table '")
+        && lower.ends_with("not found")
+        && let Some(name) = what.split('\'').nth(1)
+    {
+        return missing_table(name.strip_prefix("terrace.public.").unwrap_or(name));
+    }
+    Error::invalid(what)
+}
+
+/// The error of a table that is not there.
+pub(crate) fn missing_table(name: &str) -> Error {
+    let name = name.strip_prefix("public.").unwrap_or(name);
+    Error::new(ErrorKind::NotFound, format!("table '{name}' does not exist; SHOW TABLES lists the tables there are"))
+}
+
+fn schema_error(error: SchemaError) -> String {
+    match error {
+        SchemaError::FieldNotFound { field, valid_fields } => {
+            let near: Vec<String> = valid_fields.iter().take(12).map(|c| c.name.clone()).collect();
+            if near.is_empty() {
+                format!("column '{}' does not exist", field.name)
+            } else {
+                format!("column '{}' does not exist; there are: {}", field.name, near.join(", "))
+            }
+        }
+        other => other.to_string(),
+    }
+}
+
+fn out_of_memory(what: &str) -> String {
+    let what = first_part(what);
+    format!(
+        "the statement needs more memory or spill space than it may use ({what}); raise the limit, or try again when fewer statements run"
+    )
+}
+
+fn clean_parser(text: &str) -> String {
+    let text = text.strip_prefix("sql parser error: ").unwrap_or(text);
+    text.trim_matches('"').to_owned()
+}
+
+/// DataFusion appends a backtrace and an invitation to report bugs; neither is for users.
+fn first_part(text: &str) -> String {
+    let cut = ["\n\nbacktrace:", "\nThis issue was likely caused", "\nThis was likely caused"];
+    let end = cut.iter().filter_map(|c| text.find(c)).min().unwrap_or(text.len());
+    text.get(..end).unwrap_or(text).trim_end().to_owned()
+}

@@ -1,0 +1,22 @@
+//! All of Terrace that touches DataFusion: the engine, the table provider and its scan, the sink, the system tables.
+//!
+//! ```text
+//!   engine     sessions, statements, admission, query memory, DDL, COPY, ingest
+//!   system     live state as tables of schema `system`
+//!   provider   a table of the store as DataFusion sees it
+//!   scan       reading chunks and the delta
+//!   sink       writing rows
+//! ```
+//!
+//! Nothing here knows Flight or HTTP; the server adapts [`Engine`] to both.
+
+pub mod engine;
+pub mod error;
+pub mod provider;
+pub mod scan;
+pub mod sink;
+pub mod system;
+
+pub use engine::{Engine, EngineOptions, IngestMode, IngestRequest, Prepared, RunningQuery, Session};
+pub use error::{Error, ErrorKind, Result};
+pub use provider::TierTable;

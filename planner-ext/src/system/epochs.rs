@@ -1,0 +1,57 @@
+//! `system.epochs`: one row per turn of the tiering loop, newest first.
+
+use arrow::datatypes::Field;
+
+use super::{Batches, Live, Wanted, count, counts, flag, flags, in_batches, real, reals, text, texts, time, times};
+use crate::error::Result;
+
+/// Epochs shown at most.
+const LIMIT: usize = 1000;
+
+pub(super) fn fields() -> Vec<Field> {
+    vec![
+        count("epoch"),
+        time("decided"),
+        text("trigger"),
+        flag("dry_run"),
+        count("segments"),
+        count("moves"),
+        count("moves_done"),
+        count("moves_skipped"),
+        count("planned_bytes"),
+        count("moved_bytes"),
+        real("before_us"),
+        real("after_us"),
+        real("objective_us"),
+        real("bound_us"),
+        real("gap"),
+        text("solver"),
+        count("solve_us"),
+        count("move_us"),
+    ]
+}
+
+pub(super) fn rows(live: Live, _: Wanted) -> Result<Batches> {
+    Ok(in_batches(live.store.epochs(LIMIT)?.into_iter(), fields(), |e| {
+        vec![
+            counts(e, |e| e.id),
+            times(e, |e| e.unix_us),
+            texts(e, |e| e.trigger.clone()),
+            flags(e, |e| e.dry_run),
+            counts(e, |e| e.segments),
+            counts(e, |e| e.moves.into()),
+            counts(e, |e| e.moves_done.into()),
+            counts(e, |e| e.moves_skipped.into()),
+            counts(e, |e| e.planned_bytes),
+            counts(e, |e| e.moved_bytes),
+            reals(e, |e| e.before_us),
+            reals(e, |e| e.after_us),
+            reals(e, |e| e.objective_us),
+            reals(e, |e| e.bound_us),
+            reals(e, |e| e.gap),
+            texts(e, |e| e.solver.clone()),
+            counts(e, |e| e.solve_us),
+            counts(e, |e| e.move_us),
+        ]
+    }))
+}

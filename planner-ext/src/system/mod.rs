@@ -1,0 +1,253 @@
+//! Schema `system`: the live state of the server as tables.
+//!
+//! A table is a schema and a function that yields batches. The function runs on a blocking thread and only as far as
+//! rows are taken; a filter on the table's name reaches it, so that looking at one table does not walk all.
+
+mod chunks;
+mod epochs;
+mod moves;
+mod queries;
+mod segments;
+mod tables;
+mod tiers;
+
+use std::fmt;
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, RecordBatch, StringViewArray, TimestampMicrosecondArray};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
+use async_trait::async_trait;
+use datafusion::catalog::{Session, TableProvider};
+use datafusion::datasource::TableType;
+use datafusion::error::Result as PlanResult;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::logical_expr::{BinaryExpr, Expr, Operator, TableProviderFilterPushDown};
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::stream::RecordBatchReceiverStream;
+use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
+use terrace_tier_store::Store;
+use terrace_tier_store::table::Table;
+
+use crate::engine::StatementRecord;
+use crate::error::Result;
+
+/// Rows per batch.
+const BATCH_ROWS: usize = 8192;
+
+/// Where the tables get their rows from.
+#[derive(Clone)]
+pub(crate) struct Live {
+    pub(crate) store: Arc<Store>,
+    pub(crate) statements: Arc<dyn Fn() -> Vec<StatementRecord> + Send + Sync>,
+}
+
+impl fmt::Debug for Live {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Live")
+    }
+}
+
+/// Conditions a table can use to yield fewer rows.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Wanted {
+    schema: Option<String>,
+    table: Option<String>,
+}
+
+impl Wanted {
+    fn new(filters: &[Expr]) -> Self {
+        let mut wanted = Self::default();
+        for (column, value) in filters.iter().filter_map(equality) {
+            match column {
+                "table_schema" => wanted.schema = Some(value),
+                "table_name" => wanted.table = Some(value),
+                _ => {}
+            }
+        }
+        wanted
+    }
+
+    /// The tables of the store that fit.
+    fn tables(&self, live: &Live) -> Vec<Arc<Table>> {
+        let fits = |wanted: &Option<String>, name: &str| wanted.as_deref().is_none_or(|w| w == name);
+        let mut tables = live.store.tables();
+        tables.retain(|t| fits(&self.schema, &t.name().schema) && fits(&self.table, &t.name().name));
+        tables
+    }
+}
+
+/// `column = 'text'`.
+fn equality(filter: &Expr) -> Option<(&str, String)> {
+    let Expr::BinaryExpr(BinaryExpr { left, op: Operator::Eq, right }) = filter else { return None };
+    match (left.as_ref(), right.as_ref()) {
+        (Expr::Column(column), Expr::Literal(value, _)) | (Expr::Literal(value, _), Expr::Column(column)) => {
+            Some((column.name(), value.try_as_str().flatten()?.to_owned()))
+        }
+        _ => None,
+    }
+}
+
+type Batches = Box<dyn Iterator<Item = Result<RecordBatch>> + Send>;
+
+/// A table of schema `system`.
+#[derive(Debug)]
+pub(crate) struct SystemTable {
+    name: &'static str,
+    schema: SchemaRef,
+    rows: fn(Live, Wanted) -> Result<Batches>,
+    live: Live,
+}
+
+impl SystemTable {
+    /// All names.
+    pub(crate) const NAMES: [&'static str; 7] = ["chunks", "epochs", "moves", "queries", "segments", "tables", "tiers"];
+
+    /// The table `name`, if there is one.
+    pub(crate) fn open(name: &str, live: Live) -> Option<Self> {
+        let (name, fields, rows): (_, Vec<Field>, fn(Live, Wanted) -> Result<Batches>) = match name {
+            "chunks" => ("chunks", chunks::fields(), chunks::rows),
+            "epochs" => ("epochs", epochs::fields(), epochs::rows),
+            "moves" => ("moves", moves::fields(), moves::rows),
+            "queries" => ("queries", queries::fields(), queries::rows),
+            "segments" => ("segments", segments::fields(), segments::rows),
+            "tables" => ("tables", tables::fields(), tables::rows),
+            "tiers" => ("tiers", tiers::fields(), tiers::rows),
+            _ => return None,
+        };
+        Some(Self { name, schema: Arc::new(Schema::new(fields)), rows, live })
+    }
+}
+
+#[async_trait]
+impl TableProvider for SystemTable {
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.schema)
+    }
+
+    fn table_type(&self) -> TableType {
+        TableType::View
+    }
+
+    fn supports_filters_pushdown(&self, filters: &[&Expr]) -> PlanResult<Vec<TableProviderFilterPushDown>> {
+        let support = |filter: &&Expr| match equality(filter) {
+            Some(("table_schema" | "table_name", _)) => TableProviderFilterPushDown::Inexact,
+            _ => TableProviderFilterPushDown::Unsupported,
+        };
+        Ok(filters.iter().map(support).collect())
+    }
+
+    async fn scan(
+        &self,
+        _: &dyn Session,
+        projection: Option<&Vec<usize>>,
+        filters: &[Expr],
+        limit: Option<usize>,
+    ) -> PlanResult<Arc<dyn ExecutionPlan>> {
+        let rows = SystemRows {
+            name: self.name,
+            schema: Arc::clone(&self.schema),
+            rows: self.rows,
+            live: self.live.clone(),
+            wanted: Wanted::new(filters),
+        };
+        let schema = Arc::clone(&self.schema);
+        Ok(Arc::new(StreamingTableExec::try_new(schema, vec![Arc::new(rows)], projection, None, false, limit)?))
+    }
+}
+
+/// The one partition of a system table.
+#[derive(Debug)]
+struct SystemRows {
+    name: &'static str,
+    schema: SchemaRef,
+    rows: fn(Live, Wanted) -> Result<Batches>,
+    live: Live,
+    wanted: Wanted,
+}
+
+impl PartitionStream for SystemRows {
+    fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    fn execute(&self, _: Arc<TaskContext>) -> SendableRecordBatchStream {
+        let mut builder = RecordBatchReceiverStream::builder(Arc::clone(&self.schema), 1);
+        let (sender, rows, live, wanted) = (builder.tx(), self.rows, self.live.clone(), self.wanted.clone());
+        tracing::trace!(table = self.name, "reading a system table");
+        builder.spawn_blocking(move || {
+            for batch in rows(live, wanted)? {
+                if sender.blocking_send(batch.map_err(Into::into)).is_err() {
+                    break;
+                }
+            }
+            Ok(())
+        });
+        builder.build()
+    }
+}
+
+/// Batches of up to [`BATCH_ROWS`] rows, each built when it is asked for.
+fn in_batches<T: Send + 'static>(
+    items: impl Iterator<Item = T> + Send + 'static,
+    fields: Vec<Field>,
+    columns: fn(&[T]) -> Vec<ArrayRef>,
+) -> Batches {
+    let schema: SchemaRef = Arc::new(Schema::new(fields));
+    let mut items = items;
+    Box::new(std::iter::from_fn(move || {
+        let page: Vec<T> = items.by_ref().take(BATCH_ROWS).collect();
+        if page.is_empty() {
+            return None;
+        }
+        Some(RecordBatch::try_new(Arc::clone(&schema), columns(&page)).map_err(Into::into))
+    }))
+}
+
+fn text(name: &str) -> Field {
+    Field::new(name, DataType::Utf8View, false)
+}
+
+fn optional_text(name: &str) -> Field {
+    Field::new(name, DataType::Utf8View, true)
+}
+
+fn count(name: &str) -> Field {
+    Field::new(name, DataType::UInt64, false)
+}
+
+fn real(name: &str) -> Field {
+    Field::new(name, DataType::Float64, false)
+}
+
+fn flag(name: &str) -> Field {
+    Field::new(name, DataType::Boolean, false)
+}
+
+fn time(name: &str) -> Field {
+    Field::new(name, DataType::Timestamp(TimeUnit::Microsecond, Some("+00:00".into())), false)
+}
+
+fn texts<T>(items: &[T], value: impl Fn(&T) -> String) -> ArrayRef {
+    Arc::new(items.iter().map(|i| Some(value(i))).collect::<StringViewArray>())
+}
+
+fn optional_texts<T>(items: &[T], value: impl Fn(&T) -> Option<String>) -> ArrayRef {
+    Arc::new(items.iter().map(value).collect::<StringViewArray>())
+}
+
+fn counts<T>(items: &[T], value: impl Fn(&T) -> u64) -> ArrayRef {
+    Arc::new(items.iter().map(value).collect::<Vec<_>>().into_iter().collect::<arrow::array::UInt64Array>())
+}
+
+fn reals<T>(items: &[T], value: impl Fn(&T) -> f64) -> ArrayRef {
+    Arc::new(items.iter().map(value).collect::<Vec<_>>().into_iter().collect::<arrow::array::Float64Array>())
+}
+
+fn flags<T>(items: &[T], value: impl Fn(&T) -> bool) -> ArrayRef {
+    Arc::new(arrow::array::BooleanArray::from(items.iter().map(value).collect::<Vec<_>>()))
+}
+
+fn times<T>(items: &[T], unix_us: impl Fn(&T) -> u64) -> ArrayRef {
+    let values: Vec<i64> = items.iter().map(|i| i64::try_from(unix_us(i)).unwrap_or(i64::MAX)).collect();
+    Arc::new(TimestampMicrosecondArray::from(values).with_timezone("+00:00"))
+}

@@ -1,0 +1,61 @@
+//! `system.moves`: one row per move of a segment, newest epoch first, each with its reason.
+
+use arrow::datatypes::Field;
+
+use super::{
+    Batches, Live, Wanted, count, counts, in_batches, optional_text, optional_texts, real, reals, text, texts, time,
+    times,
+};
+use crate::error::Result;
+
+/// Moves shown at most.
+const LIMIT: usize = 100_000;
+
+pub(super) fn fields() -> Vec<Field> {
+    vec![
+        count("epoch"),
+        count("number"),
+        text("table_schema"),
+        text("table_name"),
+        count("chunk"),
+        text("column_name"),
+        text("from_tier"),
+        text("to_tier"),
+        count("bytes"),
+        real("benefit_us"),
+        real("benefit_ns_per_byte"),
+        text("reason"),
+        text("status"),
+        optional_text("why_skipped"),
+        time("ended"),
+        count("took_us"),
+    ]
+}
+
+pub(super) fn rows(live: Live, _: Wanted) -> Result<Batches> {
+    Ok(in_batches(live.store.moves(LIMIT)?.into_iter(), fields(), |m| {
+        vec![
+            counts(m, |m| m.epoch),
+            counts(m, |m| m.number.into()),
+            texts(m, |m| split(&m.table).0.to_owned()),
+            texts(m, |m| split(&m.table).1.to_owned()),
+            counts(m, |m| m.chunk),
+            texts(m, |m| m.column.clone()),
+            texts(m, |m| m.from.clone()),
+            texts(m, |m| m.to.clone()),
+            counts(m, |m| m.bytes),
+            reals(m, |m| m.benefit_us),
+            reals(m, |m| m.benefit_ns_per_byte),
+            texts(m, |m| m.reason.clone()),
+            texts(m, |m| m.status.name().to_owned()),
+            optional_texts(m, |m| m.why.clone()),
+            times(m, |m| m.unix_us),
+            counts(m, |m| m.took_us),
+        ]
+    }))
+}
+
+/// Schema and name of a table's full name.
+fn split(name: &str) -> (&str, &str) {
+    name.split_once('.').unwrap_or(("", name))
+}

@@ -1,0 +1,88 @@
+//! `system.segments`: one row per column of each chunk: where it lies, how it is accessed, how hot it is.
+
+use std::sync::Arc;
+
+use arrow::datatypes::Field;
+use terrace_tier_store::heat::decay::{SegmentHeat, SegmentKey};
+use terrace_tier_store::heat::{Pattern, PatternCounts};
+use terrace_tier_store::table::{Chunk, Table};
+
+use super::{Batches, Live, Wanted, count, counts, in_batches, real, reals, text, texts};
+use crate::error::Result;
+
+pub(super) fn fields() -> Vec<Field> {
+    let mut fields = vec![
+        text("table_schema"),
+        text("table_name"),
+        count("chunk"),
+        text("column_name"),
+        count("position"),
+        text("data_type"),
+        text("tier"),
+        count("bytes"),
+        text("encoding"),
+    ];
+    fields.extend(Pattern::ALL.map(|p| count(p.name())));
+    fields.extend([count("accesses"), count("values_read"), real("heat")]);
+    fields
+}
+
+struct Row {
+    table: Arc<Table>,
+    chunk: Arc<Chunk>,
+    column: usize,
+    tier: Arc<str>,
+    bytes: u64,
+    counts: PatternCounts,
+    heat: SegmentHeat,
+}
+
+pub(super) fn rows(live: Live, wanted: Wanted) -> Result<Batches> {
+    let memory: Vec<Arc<str>> = live.store.memory_tiers().iter().map(|t| t.name().into()).collect();
+    let home: Arc<str> = live.store.tier_infos().pop().map_or_else(|| "ssd".into(), |t| t.name.into());
+    let tables = wanted.tables(&live);
+    let chunks = tables.into_iter().flat_map(|table| {
+        let chunks = table.version().chunks.clone();
+        (0..chunks.len()).filter_map(move |i| Some((Arc::clone(&table), Arc::clone(&chunks.get(i)?.chunk))))
+    });
+    let segments = chunks.flat_map(move |(table, chunk)| {
+        let (store, memory, home) = (Arc::clone(&live.store), memory.clone(), Arc::clone(&home));
+        (0..chunk.segments.len()).filter_map(move |column| {
+            let segment = chunk.segments.get(column)?;
+            let resident = segment.resident.load_full().and_then(|r| memory.get(usize::from(r.tier.0)).cloned());
+            let key = SegmentKey { table: chunk.table, chunk: chunk.id, column: column as u32 };
+            Some(Row {
+                tier: resident.unwrap_or_else(|| Arc::clone(&home)),
+                bytes: segment.home.len,
+                counts: segment.counters.snapshot(),
+                heat: store.tiering().heat(&key),
+                table: Arc::clone(&table),
+                chunk: Arc::clone(&chunk),
+                column,
+            })
+        })
+    });
+    Ok(in_batches(segments, fields(), columns))
+}
+
+fn columns(rows: &[Row]) -> Vec<arrow::array::ArrayRef> {
+    let field = |r: &Row| r.chunk.schema.fields().get(r.column).cloned();
+    let mut columns = vec![
+        texts(rows, |r| r.table.name().schema.clone()),
+        texts(rows, |r| r.table.name().name.clone()),
+        counts(rows, |r| r.chunk.id.0),
+        texts(rows, |r| field(r).map_or_else(String::new, |f| f.name().clone())),
+        counts(rows, |r| r.column as u64),
+        texts(rows, |r| field(r).map_or_else(String::new, |f| f.data_type().to_string())),
+        texts(rows, |r| r.tier.to_string()),
+        counts(rows, |r| r.bytes),
+        texts(rows, |_| "plain".to_owned()),
+    ];
+    for pattern in Pattern::ALL {
+        columns.push(counts(rows, |r| r.counts.accesses.get(pattern as usize).copied().unwrap_or(0)));
+    }
+    columns.push(counts(rows, |r| r.counts.accesses.iter().sum()));
+    columns.push(counts(rows, |r| r.counts.values.iter().sum()));
+    columns.push(reals(rows, |r| r.heat.total().into()));
+    columns
+}

@@ -1,0 +1,35 @@
+//! `system.tiers`: one row per tier, fastest first.
+
+use super::{Batches, Live, Wanted, count, counts, flag, flags, in_batches, text, texts};
+use crate::error::Result;
+use arrow::datatypes::Field;
+
+pub(super) fn fields() -> Vec<Field> {
+    vec![
+        text("tier"),
+        text("kind"),
+        flag("emulated"),
+        text("description"),
+        count("budget_bytes"),
+        count("used_bytes"),
+        count("placed_bytes"),
+        count("stored_bytes"),
+        count("segments"),
+    ]
+}
+
+pub(super) fn rows(live: Live, _: Wanted) -> Result<Batches> {
+    Ok(in_batches(live.store.tier_infos().into_iter(), fields(), |tiers| {
+        vec![
+            texts(tiers, |t| t.name.clone()),
+            texts(tiers, |t| t.kind.to_string()),
+            flags(tiers, |t| t.emulated),
+            texts(tiers, |t| t.description.clone()),
+            counts(tiers, |t| t.budget_bytes),
+            counts(tiers, |t| t.used_bytes),
+            counts(tiers, |t| t.placed_bytes),
+            counts(tiers, |t| t.stored_bytes),
+            counts(tiers, |t| t.segments),
+        ]
+    }))
+}
