@@ -3,14 +3,14 @@
 # tests inside, MAP_SYNC and cache-line flushes included. Then a crash: extents are written and flushed, the guest is
 # killed, and a second boot on the same NVDIMM compares them.
 #
-# Needs root for apt-get the first time; software emulation is enough, no KVM. Kernel, initramfs and the static test
-# binary are kept under tests/.work/dax. TERRACE_DAX_TEST_BINARY names a ready test binary instead of building one.
+# Needs root for apt-get the first time; software emulation is enough, no KVM. The kernel is kept in
+# TERRACE_TEST_CACHE (default tests/.work). TERRACE_DAX_TEST_BINARY names a ready test binary instead of building one.
 # Prints "PASS dax" or "FAIL dax: why", and exits with 0 or 1.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 top=$(cd "$here/../.." && pwd)
-work="$top/tests/.work/dax"
+work="${TERRACE_TEST_CACHE:-$top/tests/.work}/dax"
 mkdir -p "$work"
 guest_pid=""
 
@@ -56,27 +56,23 @@ fetch_kernel() {
     cp "$work"/kernel/boot/vmlinuz-* "$work/vmlinuz"
 }
 
-# The crate's unit tests as one static binary.
+# The crate's unit tests: the binary that the Rust tests use, its libraries travel with it.
 build_tests() {
     if [ -n "${TERRACE_DAX_TEST_BINARY:-}" ]; then
-        cp "$TERRACE_DAX_TEST_BINARY" "$work/tier-tests"
+        test_binary=$TERRACE_DAX_TEST_BINARY
         return
     fi
-    local target=x86_64-unknown-linux-gnu messages="$work/cargo.json"
-    (cd "$top" && RUSTFLAGS="-C target-feature=+crt-static" CARGO_TARGET_DIR="$work/target" \
-        timeout 900 cargo test --locked -p terrace-tier-store --lib --release --no-run --target $target \
-        --message-format json >"$messages" 2>"$work/cargo.log") || fail "cargo test --no-run: see $work/cargo.log"
-    local binary
-    binary=$(sed -n 's/.*"executable":"\([^"]*\)".*/\1/p' "$messages" | tail -1)
-    [ -x "$binary" ] || fail "cargo named no test binary"
-    cp "$binary" "$work/tier-tests"
+    (cd "$top" && timeout 900 cargo test --locked -p terrace-tier-store --lib --release --no-run \
+        --message-format json >"$work/cargo.json" 2>"$work/cargo.log") || fail "cargo test --no-run: see $work/cargo.log"
+    test_binary=$(sed -n 's/.*"executable":"\([^"]*\)".*/\1/p' "$work/cargo.json" | tail -1)
+    [ -x "$test_binary" ] || fail "cargo named no test binary"
 }
 
+# add_with_libraries ROOT PROGRAM NAME
 add_with_libraries() {
-    local root=$1 program library
-    program=$(command -v "$2")
-    cp "$program" "$root/bin/"
-    ldd "$program" | grep -o '/[^ ]*' | while read -r library; do
+    local root=$1 program=$2 library
+    cp "$program" "$root/bin/$3"
+    { ldd "$program" || true; } | { grep -o '/[^ ]*' || true; } | while read -r library; do
         mkdir -p "$root$(dirname "$library")"
         cp -L "$library" "$root$library"
     done
@@ -87,8 +83,9 @@ build_initramfs() {
     rm -rf "$root"
     mkdir -p "$root"/{bin,dev,proc,sys,tmp,mnt/pmem,modules}
     cp /bin/busybox "$root/bin/busybox"
-    add_with_libraries "$root" ndctl
-    add_with_libraries "$root" mkfs.ext4
+    add_with_libraries "$root" "$(command -v ndctl)" ndctl
+    add_with_libraries "$root" "$(command -v mkfs.ext4)" mkfs.ext4
+    add_with_libraries "$root" "$test_binary" tier-tests
     # In the order of their dependencies; what the kernel has built in is simply not found.
     modules="crc16 crc32c_generic libcrc32c mbcache jbd2 ext4 libnvdimm nd_btt nd_pmem nfit"
     for module in $modules; do
@@ -98,7 +95,6 @@ build_initramfs() {
             echo "$module" >>"$root/modules/order"
         fi
     done
-    cp "$work/tier-tests" "$root/bin/tier-tests"
     cp "$here/init.sh" "$root/init"
     chmod +x "$root/init"
     (cd "$root" && find . | cpio -o -H newc --quiet | gzip -1 >"$work/initramfs.gz")
