@@ -89,7 +89,7 @@ fn reserve_table_ids(catalog: &Catalog) -> Result<u64> {
 }
 
 fn memory_tiers(options: &StoreOptions) -> Result<Vec<Arc<dyn MemoryTier>>> {
-    let dram = DramTier::new(TierId(0), Account::new("dram tier", options.dram_budget_bytes));
+    let dram = DramTier::new(TierId(0), Account::new("dram", options.dram_budget_bytes));
     let mut tiers: Vec<Arc<dyn MemoryTier>> = vec![Arc::new(dram)];
     if let Some(nvm) = &options.nvm {
         let account = Account::new("nvm tier", nvm.capacity_bytes);

@@ -79,9 +79,11 @@ impl ColdRead {
             self.waiting_since_us = Some(self.clock.now_us());
         }
         for column in &mut self.columns {
-            if let Column::Reading(index, handle) = std::mem::replace(column, Column::Taken) {
-                *column = Column::Ready(index, handle.wait()?);
-            }
+            // Some may have been polled to their end before.
+            *column = match std::mem::replace(column, Column::Taken) {
+                Column::Reading(index, handle) => Column::Ready(index, handle.wait()?),
+                there => there,
+            };
         }
         self.finish()
     }
