@@ -64,7 +64,7 @@ pub enum Error {
         what: String,
     },
     /// A byte limit would be exceeded.
-    #[error("{account} is full: {asked_bytes} bytes asked, {used_bytes} of {limit_bytes} in use")]
+    #[error("the budget of {account} is spent: {asked_bytes} bytes asked, {used_bytes} of {limit_bytes} in use")]
     BudgetExceeded {
         /// Tier or memory account.
         account: String,

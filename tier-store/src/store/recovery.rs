@@ -39,13 +39,13 @@ pub(super) fn open(options: StoreOptions) -> Result<Core> {
     std::fs::create_dir_all(&ssd_dir).map_err(|e| Error::io("create", &ssd_dir, &e))?;
     let catalog = open_catalog(dir, options.catalog_cache_bytes)?;
     let io = options.io.clone().unwrap_or_else(best_engine);
-    let io_account = Account::new("I/O budget", options.io_budget_bytes);
-    let ssd_account = Account::new("ssd tier", options.ssd_budget_bytes.unwrap_or(u64::MAX));
+    let io_account = Account::new("cold reads", options.io_budget_bytes);
+    let ssd_account = Account::new("ssd", options.ssd_budget_bytes.unwrap_or(u64::MAX));
     let ssd = Arc::new(SsdTier::new(ssd_dir, io, Arc::clone(&options.clock), io_account, ssd_account)?);
     let mut core = Core {
         data_dir: dir.to_owned(),
         memory_tiers: memory_tiers(&options)?,
-        delta: Account::new("delta", options.delta_budget_bytes),
+        delta: Account::new("the delta", options.delta_budget_bytes),
         access_totals: Arc::new(AccessTotals::default()),
         clock: Arc::clone(&options.clock),
         seal: options.seal,
@@ -92,7 +92,7 @@ fn memory_tiers(options: &StoreOptions) -> Result<Vec<Arc<dyn MemoryTier>>> {
     let dram = DramTier::new(TierId(0), Account::new("dram", options.dram_budget_bytes));
     let mut tiers: Vec<Arc<dyn MemoryTier>> = vec![Arc::new(dram)];
     if let Some(nvm) = &options.nvm {
-        let account = Account::new("nvm tier", nvm.capacity_bytes);
+        let account = Account::new("nvm", nvm.capacity_bytes);
         tiers.push(Arc::new(NvmTier::open(TierId(1), "nvm", &nvm.backing, nvm.capacity_bytes, nvm.limiter, account)?));
     }
     Ok(tiers)

@@ -213,8 +213,9 @@ impl Core {
         for sequence in sealed_entries {
             commit.delete(Space::Delta, key(&[table.id().0, *sequence]));
         }
-        self.catalog.commit(commit)?;
+        // Also after a failure: whether the commit reached the disk is known at the next start, which removes orphans.
         chunks.iter().for_each(|chunk| chunk.keep());
+        self.catalog.commit(commit)?;
         let added = chunks.into_iter().map(|chunk| ChunkEntry { chunk, deletions: None });
         let chunks: Vec<ChunkEntry> = old.chunks.iter().cloned().chain(added).collect();
         let gone: HashSet<u64> = sealed_entries.iter().copied().collect();

@@ -177,3 +177,23 @@ fn a_write_that_fails_leaves_nothing() {
     assert!(full.to_string().contains("the disk is full"), "{full}");
     assert!(tier.list().unwrap().iter().all(|file| !file.unfinished));
 }
+
+/// A read that was polled while only some of its columns were there.
+#[test]
+fn a_read_polled_half_way_still_gives_every_column() {
+    let slow = Faults { reorder: true, ..Faults::default() };
+    for seed in 0..50 {
+        let Setup { tier, batch, chunk, dir: _dir } =
+            setup(Arc::new(SimulatedEngine::start(seed, slow.clone())), 64 << 20);
+        let mut read = tier.read_columns(&chunk, &[0, 1], Admission::Prefetch).unwrap().unwrap();
+        let mut context = std::task::Context::from_waker(Waker::noop());
+        let cold = loop {
+            match std::pin::Pin::new(&mut read).poll(&mut context) {
+                Poll::Ready(cold) => break cold,
+                Poll::Pending if read.is_ready() => break read.wait(),
+                Poll::Pending => {}
+            }
+        };
+        assert_eq!(cold.unwrap().arrays, batch.columns());
+    }
+}
