@@ -180,10 +180,14 @@ impl Stream for ScanStream {
         if poll.is_pending() && self.current.is_none() {
             self.wait.start();
         }
-        if let Poll::Ready(Some(Err(_))) = poll {
-            self.stop();
+        match &poll {
+            // Rows only: `record_poll` also walks all buffers of every batch to count its bytes.
+            Poll::Ready(Some(Ok(batch))) => self.baseline.record_output(batch.num_rows()),
+            Poll::Ready(Some(Err(_))) => self.stop(),
+            Poll::Ready(None) => self.baseline.done(),
+            Poll::Pending => {}
         }
-        self.baseline.record_poll(poll)
+        poll
     }
 }
 
