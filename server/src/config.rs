@@ -190,12 +190,18 @@ const SECTIONS: [(&str, Docs); 10] = [
     ("tiering", TieringConfig::DOCS),
 ];
 
-/// Variables with our prefix that are not configuration: those of clients, and those that Kubernetes sets for a
-/// service named "terrace".
+/// Variables with our prefix that are not configuration: those of clients, tests and benchmarks, and those that
+/// Kubernetes sets for a service named "terrace".
 fn is_foreign_variable(name: &str) -> bool {
-    ["TERRACE_URL", "TERRACE_CONFIG", "TERRACE_HISTORY", "TERRACE_PORT"].contains(&name)
-        || name.starts_with("TERRACE_SERVICE_")
-        || name.starts_with("TERRACE_PORT_")
+    const NAMES: [&str; 6] =
+        ["TERRACE_URL", "TERRACE_CONFIG", "TERRACE_HISTORY", "TERRACE_PORT", "TERRACE_BIN", "TERRACE_FLIGHT_URI"];
+    const PREFIXES: [&str; 5] = ["TERRACE_SERVICE_", "TERRACE_PORT_", "TERRACE_TEST_", "TERRACE_BENCH_", "TERRACE_DAX_"];
+    NAMES.contains(&name) || PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+}
+
+/// The variables of this process. One that is not text is not ours.
+pub fn environment() -> impl Iterator<Item = (String, String)> {
+    std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
 }
 
 /// One value from the command line or the environment.
