@@ -31,7 +31,7 @@ class Server:
     def wait_ready(self, seconds=60):
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
-            if self.ready_file.exists() and self.ready_file.read_text().endswith("}"):
+            if self.ready_file.exists() and self.ready_file.read_text().rstrip().endswith("}"):
                 ready = json.loads(self.ready_file.read_text())
                 self.flight, self.http = ready["flight"], ready["http"]
                 return self
@@ -57,8 +57,11 @@ class Server:
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(f"http://{self.http}{path}", data=data, method=method,
                                          headers={"Content-Type": "application/json"})
-        with urllib.request.urlopen(request, timeout=120) as answer:
-            return json.loads(answer.read() or b"null")
+        try:
+            with urllib.request.urlopen(request, timeout=120) as answer:
+                return json.loads(answer.read() or b"null")
+        except urllib.error.HTTPError as error:
+            raise RuntimeError(f"{method} {path}: {error.code} {error.read().decode()}") from None
 
     def budget(self, tier, size):
         return self.request("PUT", f"/api/v1/tiers/{tier}", {"budget": size})
@@ -67,7 +70,7 @@ class Server:
         return self.request("POST", "/api/v1/epochs", {"dry_run": dry_run})
 
     def tiers(self):
-        return {row["name"]: row for row in self.query("select * from system.tiers").to_pylist()}
+        return {row["tier"]: row for row in self.query("select * from system.tiers").to_pylist()}
 
     def kill(self):
         """As a power cut would: SIGKILL."""

@@ -47,8 +47,7 @@ def test_directory_that_cannot_be_written():
 
 def test_budget_larger_than_memory(tmp_path):
     message = refused("--data-dir", tmp_path, "--dram-budget", "4096GiB")
-    assert "4096" in message or "4 TiB" in message or "4.0 TiB" in message, message
-    assert "memory" in message
+    assert "4.00 TiB" in message and "--dram-budget" in message
 
 
 def test_nvm_path_missing_or_not_dax(tmp_path):
@@ -75,8 +74,7 @@ def test_truncated_and_foreign_files_fail_only_their_table(tmp_path):
     with Server(tmp_path) as server:
         fill(server, "good")
         fill(server, "bad")
-        tables = {row["table"]: row for row in server.query('select distinct "table" from system.chunks').to_pylist()}
-        assert len(tables) == 2
+        assert server.query("select distinct table_name from system.chunks").num_rows == 2
         server.stop()
     folders = sorted(pathlib.Path(tmp_path, "ssd").iterdir())
     victim = sorted(folders[-1].glob("*.arrow"))[0]
@@ -113,7 +111,7 @@ def test_disk_full_during_load_loses_nothing_and_serving_goes_on(tmp_path):
         noise = pyarrow.table({"k": pyarrow.array(range(6_000_000), pyarrow.int64())})
         with server.connect() as connection, connection.cursor() as cursor:
             with pytest.raises(Exception, match="(?i)disk is full|no space"):
-                cursor.adbc_ingest("too_big", noise, mode="create")
+                cursor.adbc_ingest("too_big", noise.to_reader(max_chunksize=200_000), mode="create")
         assert server.query("select count(*) as n from before").to_pylist() == [{"n": 100_000}]
         with pytest.raises(Exception, match="too_big"):
             server.query("select * from too_big")

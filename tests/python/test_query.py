@@ -74,7 +74,6 @@ def test_a_change_sent_as_a_query_happens_exactly_once(cursor, table):
     cursor.execute(f"INSERT INTO {table} VALUES (2), (3)")  # the answer is never read
     cursor.execute(f"SELECT count(*) FROM {table}")
     assert cursor.fetchone() == (3,)
-    assert cursor.adbc_statement is not None
 
 
 def test_a_change_sent_as_an_update_reports_its_rows(connection, cursor, table):
@@ -88,7 +87,8 @@ def test_the_schema_of_a_query_is_known_without_running_it(cursor, table):
     schema = cursor.adbc_execute_schema("SELECT 1 AS a, 'x' AS b")
     assert schema.names == ["a", "b"]
     execute(cursor, f"CREATE TABLE {table} (id BIGINT)")
-    cursor.adbc_execute_schema(f"INSERT INTO {table} VALUES (1)")
+    error = error_of(lambda: cursor.adbc_execute_schema(f"INSERT INTO {table} VALUES (1)"))
+    assert error.status_code.name == "NOT_IMPLEMENTED", "an update has no result schema"
     cursor.execute(f"SELECT count(*) FROM {table}")
     assert cursor.fetchone() == (0,)
 
@@ -114,7 +114,7 @@ def test_wide_rows_arrive(cursor):
         ("SELECT no_such_column FROM system.tiers", "INVALID_ARGUMENT", "no_such_column"),
         ("SELECT * FROM no_such_table", "NOT_FOUND", "no_such_table"),
         ("SELECT no_such_function(1)", "INVALID_ARGUMENT", "no_such_function"),
-        ("", "INVALID_ARGUMENT", "empty"),
+        (" ", "INVALID_ARGUMENT", "empty"),
     ],
 )
 def test_errors_say_what_is_wrong(cursor, sql, status, text):

@@ -26,11 +26,11 @@ def connect(uri, user=None, password=None):
 
 def test_credentials(start_server):
     server = start_server(TERRACE_USER="ada", TERRACE_PASSWORD="secret")
-    with connect(server.uri, "ada", "secret") as connection, connection.cursor() as cursor:
+    with connect(f"grpc://{server.flight}", "ada", "secret") as connection, connection.cursor() as cursor:
         assert execute(cursor, "SELECT 1") == [(1,)]
 
     def attempt(*credentials):
-        with connect(server.uri, *credentials) as connection, connection.cursor() as cursor:
+        with connect(f"grpc://{server.flight}", *credentials) as connection, connection.cursor() as cursor:
             execute(cursor, "SELECT 1")
 
     error = error_of(lambda: attempt("ada", "wrong"))
@@ -42,7 +42,7 @@ def test_credentials(start_server):
     bearer = {DatabaseOptions.AUTHORIZATION_HEADER.value: "Bearer made-up"}
 
     def with_token():
-        with flight_sql.connect(server.uri, db_kwargs=bearer, autocommit=True) as connection:
+        with flight_sql.connect(f"grpc://{server.flight}", db_kwargs=bearer, autocommit=True) as connection:
             execute(connection.cursor(), "SELECT 1")
 
     assert error_of(with_token).status_code.name == "UNAUTHENTICATED"
@@ -102,10 +102,11 @@ def test_many_connections_come_and_go(uri):
 
 def test_data_survives_a_restart_and_stopping_is_clean(start_server):
     server = start_server()
-    with connect(server.uri) as connection, connection.cursor() as cursor:
+    with connect(f"grpc://{server.flight}") as connection, connection.cursor() as cursor:
         execute(cursor, "CREATE TABLE kept (id BIGINT)")
         execute(cursor, "INSERT INTO kept VALUES (1), (2)")
-    assert server.stop() == 0
+    server.stop()
+    assert server.process.returncode == 0
     server = start_server()
-    with connect(server.uri) as connection, connection.cursor() as cursor:
+    with connect(f"grpc://{server.flight}") as connection, connection.cursor() as cursor:
         assert execute(cursor, "SELECT count(*) FROM kept") == [(2,)]

@@ -21,7 +21,7 @@ SEED = 20261120
 def server(tmp_path_factory):
     data = tmp_path_factory.mktemp("tpch")
     terrace("load", "tpch:0.1", "--data-dir", data)
-    with Server(data, "--dram-budget", "1GiB", "--nvm-capacity", "512MiB") as running:
+    with Server(data, "--dram-budget", "1GiB", "--nvm-emulated", "--nvm-capacity", "512MiB") as running:
         yield running
 
 
@@ -42,17 +42,27 @@ def rows(found):
 def canonical(found):
     """Rows as a multiset: sorted by everything that is exact, floats last."""
     def plain(value):
-        if isinstance(value, decimal.Decimal):
-            return float(value)
         if isinstance(value, datetime.datetime):
             return value.date()
         return value
     plain_rows = [tuple(plain(v) for v in row) for row in found]
-    return sorted(plain_rows, key=lambda row: tuple((v is None, f"{v:.6e}" if isinstance(v, float) else str(v)) for v in row))
+    return sorted(plain_rows, key=lambda row: tuple(sort_key(v) for v in row))
+
+
+def sort_key(value):
+    if isinstance(value, (int, float, decimal.Decimal)):
+        return f"{float(value):.4e}"
+    return str(value)
 
 
 def equal(left, right):
-    if isinstance(left, (int, float)) and isinstance(right, (int, float)):
+    """Floats to 1e-9; DuckDB averages decimals as doubles, so a decimal may differ in its last place."""
+    numbers = (int, float, decimal.Decimal)
+    if isinstance(left, numbers) and isinstance(right, numbers):
+        places = [-v.as_tuple().exponent for v in (left, right) if isinstance(v, decimal.Decimal)]
+        if len(places) == 1 and isinstance(right, float):
+            return abs(float(left) - right) <= 10.0 ** -places[0] + abs(right) * 1e-9
+        left, right = float(left), float(right)
         return math.isclose(left, right, rel_tol=1e-9, abs_tol=1e-9)
     return left == right
 
