@@ -4,7 +4,11 @@
 //! are compared in constant time and never printed.
 
 use arrow_flight::BasicAuth;
-use base64::{Engine as _, prelude::BASE64_STANDARD, prelude::BASE64_URL_SAFE_NO_PAD};
+use base64::{
+    Engine as _, alphabet,
+    engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig},
+    prelude::BASE64_URL_SAFE_NO_PAD,
+};
 use prost::Message;
 use rand::RngCore;
 use subtle::ConstantTimeEq;
@@ -14,6 +18,12 @@ use crate::engine::Principal;
 
 /// User name where the service is open and the client gave none.
 pub(crate) const ANONYMOUS: &str = "anonymous";
+
+/// The Go client leaves the padding out, others send it.
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &alphabet::STANDARD,
+    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
 
 /// Who may come in.
 #[derive(Clone)]
@@ -68,7 +78,7 @@ impl Credentials {
 
     fn from_basic(encoded: &str) -> Result<Self, Status> {
         let wrong = || Status::unauthenticated("the Basic credentials are not base64 of 'user:password'");
-        let text = String::from_utf8(BASE64_STANDARD.decode(encoded).map_err(|_| wrong())?).map_err(|_| wrong())?;
+        let text = String::from_utf8(BASE64.decode(encoded).map_err(|_| wrong())?).map_err(|_| wrong())?;
         let (user, password) = text.split_once(':').ok_or_else(wrong)?;
         Ok(Self::Basic { user: user.to_owned(), password: password.to_owned() })
     }
@@ -131,6 +141,7 @@ mod tests {
     #[test]
     fn headers_are_read_or_refused_with_a_reason() {
         assert_eq!(header("basic dTpwOnE=").unwrap(), Credentials::Basic { user: "u".into(), password: "p:q".into() });
+        assert_eq!(header("Basic dTpwOnE").unwrap(), header("Basic dTpwOnE=").unwrap(), "padding is optional");
         assert_eq!(header("BEARER  abc").unwrap(), Credentials::Bearer("abc".into()));
         for wrong in ["Bearer", "Basic !!!", "Negotiate x", ""] {
             assert_eq!(header(wrong).unwrap_err().code(), tonic::Code::Unauthenticated, "{wrong}");

@@ -30,6 +30,8 @@ pub(crate) fn sql_info(product: (String, String), wanted: &[u32]) -> Result<Reco
     for code in UNLIMITED {
         builder.append(*code, 0_i64);
     }
+    // The protocol calls this an ordinal of 32 bits; the JDBC driver casts it to a long. Zero is "none".
+    builder.append(SqlInfo::SqlDefaultTransactionIsolation, 0_i64);
     builder.append(SqlInfo::SqlSupportsConvert, BTreeMap::<i32, Vec<i32>>::new());
     let data = builder.build().map_err(|e| ArrowError::ExternalError(Box::new(e)))?;
     data.record_batch(wanted.iter().copied()).map_err(|e| ArrowError::ExternalError(Box::new(e)))
@@ -77,7 +79,6 @@ fn server() -> Vec<(SqlInfo, Value)> {
         (SqlDdlSchema, false.into()),
         (SqlDdlTable, true.into()),
         (SqlTransactionsSupported, false.into()),
-        (SqlDefaultTransactionIsolation, 0_i32.into()),
         (SqlSupportedTransactionsIsolationLevels, 1_i32.into()),
         (SqlDataDefinitionCausesTransactionCommit, false.into()),
         (SqlDataDefinitionsInTransactionsIgnored, false.into()),

@@ -1,94 +1,46 @@
 """A running server for the tests.
 
-TERRACE_FLIGHT_URI names one that runs already (grpc://host:port). Otherwise TERRACE_BIN names the binary, and one server
-is started for the whole run on free ports with a data directory of its own.
+TERRACE_FLIGHT_URI names one that runs already (grpc://host:port). Otherwise one is started for the whole run, on free
+ports with a data directory of its own; TERRACE_BIN names the binary. The server refuses variables it does not know, so
+both are taken out of the environment before one starts.
 """
 
-import json
 import os
-import signal
-import subprocess
-import time
 import uuid
-from pathlib import Path
 
 import adbc_driver_flightsql.dbapi as flight_sql
 import pytest
 
+from server import Server
 
-class Server:
-    """A `terrace serve` process."""
-
-    def __init__(self, directory: Path, environment: dict[str, str] | None = None):
-        self.ready_file = directory / "ready.json"
-        self.log = directory / "server.log"
-        self.ready_file.unlink(missing_ok=True)
-        command = [
-            os.environ["TERRACE_BIN"],
-            "serve",
-            "--data-dir", str(directory / "data"),
-            "--flight-addr", "127.0.0.1:0",
-            "--http-addr", "127.0.0.1:0",
-            "--ready-file", str(self.ready_file),
-        ]
-        with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                command, stdout=log, stderr=subprocess.STDOUT, env={**os.environ, **(environment or {})}
-            )
-        addresses = self._wait_until_ready()
-        self.uri = f"grpc://{addresses['flight']}"
-        self.http = f"http://{addresses['http']}"
-
-    def _wait_until_ready(self, timeout_s: float = 60) -> dict[str, str]:
-        deadline = time.monotonic() + timeout_s
-        while time.monotonic() < deadline:
-            if self.process.poll() is not None:
-                raise RuntimeError(f"the server ended with {self.process.returncode}:\n{self.log.read_text()}")
-            try:
-                return json.loads(self.ready_file.read_text())
-            except (FileNotFoundError, json.JSONDecodeError):
-                time.sleep(0.05)
-        self.process.kill()
-        raise RuntimeError(f"the server was not ready in {timeout_s} s:\n{self.log.read_text()}")
-
-    def stop(self) -> int:
-        """Asks the server to stop as an operator would; returns its exit status."""
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
-        try:
-            return self.process.wait(timeout=60)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            raise
+URI = os.environ.pop("TERRACE_FLIGHT_URI", None)
+os.environ.pop("TERRACE_BIN", None)
 
 
 @pytest.fixture(scope="session")
 def uri(tmp_path_factory):
     """Address of an open server."""
-    if given := os.environ.get("TERRACE_FLIGHT_URI"):
-        yield given
+    if URI:
+        yield URI
         return
-    if "TERRACE_BIN" not in os.environ:
-        pytest.skip("set TERRACE_BIN or TERRACE_FLIGHT_URI")
-    server = Server(tmp_path_factory.mktemp("terrace"))
-    yield server.uri
-    assert server.stop() == 0, server.log.read_text()
+    with Server(tmp_path_factory.mktemp("terrace") / "data") as server:
+        yield f"grpc://{server.flight}"
+        assert server.stop() == 0, server.output()
 
 
 @pytest.fixture
 def start_server(tmp_path):
-    """Starts servers of a test's own; needs TERRACE_BIN."""
-    if "TERRACE_BIN" not in os.environ:
-        pytest.skip("set TERRACE_BIN")
+    """Starts servers of a test's own, all on one data directory."""
     servers = []
 
     def start(**environment: str) -> Server:
-        servers.append(Server(tmp_path, environment))
+        servers.append(Server(tmp_path / "data", env=environment))
         return servers[-1]
 
     yield start
     for server in servers:
-        server.stop()
+        if server.process.poll() is None:
+            server.stop()
 
 
 @pytest.fixture
