@@ -2,7 +2,7 @@
 //!
 //! Conjuncts run cheapest first and stop when no row is left. What can fail on a value (casts, arithmetic, functions)
 //! runs last and only on rows that passed the rest, so a guard written before it still guards. A run-time filter is
-//! dropped for a while when it removes few rows: its join or top-k checks every row again anyway.
+//! dropped for a while when it costs more than it saves: its join or top-k checks every row again anyway.
 
 use std::sync::Arc;
 
@@ -17,6 +17,10 @@ use datafusion::physical_expr::expressions::{
 };
 use datafusion::physical_expr::utils::{collect_columns, reassign_expr_columns};
 use datafusion::physical_expr::{DynamicFilterTracking, PhysicalExpr};
+use datafusion::physical_expr_common::physical_expr::{snapshot_generation, snapshot_physical_expr};
+
+use super::metrics::now;
+use super::pruning::widen;
 
 /// Cost of what can fail on a value; dearer than anything that cannot.
 const FALLIBLE_COST: u32 = 1000;
@@ -109,19 +113,25 @@ pub(super) struct SliceFilter {
     worth: Vec<Worth>,
 }
 
-/// Whether a run-time filter pays.
+/// What a partition knows of a run-time filter: its form as of now, and whether it pays.
 #[derive(Debug, Default, Clone)]
 struct Worth {
+    /// Generation and expression to evaluate.
+    current: Option<(u64, Arc<dyn PhysicalExpr>)>,
     seen: usize,
     removed: usize,
+    spent_ns: u64,
     skip: usize,
     penalty: usize,
 }
 
 impl Worth {
-    /// Rows after which it is judged, and the share (one in N) that it must remove to go on.
+    /// Rows after which it is judged.
     const WINDOW_ROWS: usize = 4 * super::SLICE_ROWS;
-    const ONE_IN: usize = 6;
+    /// What a row that is removed saves above: its copy, its hash, its way through a repartitioning, its probe.
+    const ROW_GAIN_NS: u64 = 40;
+    /// Branches of a routed filter up to which asking all of them is cheaper than routing.
+    const MOST_BRANCHES: usize = 4;
 
     fn evaluates(&mut self) -> bool {
         let skips = self.skip > 0;
@@ -129,15 +139,29 @@ impl Worth {
         !skips
     }
 
-    fn learn(&mut self, before: usize, after: usize) {
+    fn learn(&mut self, before: usize, after: usize, spent_ns: u64) {
         self.seen += before;
         self.removed += before - after;
+        self.spent_ns += spent_ns;
         if self.seen >= Self::WINDOW_ROWS {
-            let useless = self.removed * Self::ONE_IN < self.seen;
-            self.penalty = if useless { (self.penalty * 2).clamp(32, 512) } else { 0 };
+            let pays = self.removed as u64 * Self::ROW_GAIN_NS >= self.spent_ns;
+            self.penalty = if pays { 0 } else { (self.penalty * 2).clamp(32, 512) };
             self.skip = self.penalty;
-            (self.seen, self.removed) = (0, 0);
+            (self.seen, self.removed, self.spent_ns) = (0, 0, 0);
         }
+    }
+
+    /// The filter as it is now. Routing rows to the branch of their hash costs several times a branch, so a row that
+    /// passes any of few branches passes.
+    fn current(&mut self, filter: &Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>> {
+        let generation = snapshot_generation(filter);
+        if let Some((_, current)) = self.current.as_ref().filter(|(g, _)| *g == generation) {
+            return Ok(Arc::clone(current));
+        }
+        let snapshot = snapshot_physical_expr(Arc::clone(filter))?;
+        let current = widen(&snapshot, Self::MOST_BRANCHES);
+        self.current = Some((generation, Arc::clone(&current)));
+        Ok(current)
     }
 }
 
@@ -166,11 +190,13 @@ impl SliceFilter {
             let columns = conjunct.slots.iter().map(|slot| column(*slot)).collect();
             let options = RecordBatchOptions::new().with_row_count(Some(rows));
             let batch = RecordBatch::try_new_with_options(Arc::clone(&conjunct.schema), columns, &options)?;
+            let start = conjunct.dynamic.then(now);
+            let expr = if conjunct.dynamic { &worth.current(&conjunct.expr)? } else { &conjunct.expr };
             let value = match &selection {
                 Selection::Some(mask) if conjunct.on_survivors(before, rows) => {
-                    conjunct.expr.evaluate_selection(&batch, mask)?
+                    expr.evaluate_selection(&batch, mask)?
                 }
-                _ => conjunct.expr.evaluate(&batch)?,
+                _ => expr.evaluate(&batch)?,
             };
             let Some(passed) = mask_of(value)? else { continue };
             let passed = match &selection {
@@ -180,8 +206,8 @@ impl SliceFilter {
                 _ => passed,
             };
             let after = passed.true_count();
-            if conjunct.dynamic {
-                worth.learn(before, after);
+            if let Some(start) = start {
+                worth.learn(before, after, start.elapsed().as_nanos() as u64);
             }
             selection = match after {
                 0 => Selection::Nothing,

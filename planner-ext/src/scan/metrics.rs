@@ -42,6 +42,12 @@ impl ScanMetrics {
     }
 }
 
+/// The time, for measuring spans.
+#[allow(clippy::disallowed_methods)]
+pub(super) fn now() -> Instant {
+    Instant::now()
+}
+
 /// Measures how long a partition waited for reads.
 #[derive(Debug)]
 pub(super) struct WaitTimer {
@@ -54,9 +60,8 @@ impl WaitTimer {
         Self { time: MetricBuilder::new(set).subset_time("io_wait", partition), since: None }
     }
 
-    #[allow(clippy::disallowed_methods)]
     pub(super) fn start(&mut self) {
-        self.since.get_or_insert_with(Instant::now);
+        self.since.get_or_insert_with(now);
     }
 
     pub(super) fn stop(&mut self) {

@@ -11,7 +11,7 @@ use arrow::array::{ArrayRef, BooleanArray, UInt64Array};
 use datafusion::common::pruning::PruningStatistics;
 use datafusion::common::{Column, ScalarValue};
 use datafusion::logical_expr::Operator;
-use datafusion::physical_expr::expressions::{BinaryExpr, CaseExpr, lit};
+use datafusion::physical_expr::expressions::{BinaryExpr, CaseExpr, Literal, lit};
 use datafusion::physical_expr::{DynamicFilterTracking, PhysicalExpr, conjunction};
 use datafusion::physical_expr_common::physical_expr::snapshot_physical_expr;
 use datafusion::physical_optimizer::pruning::PruningPredicateBuilder;
@@ -63,7 +63,7 @@ pub(super) fn keep_chunks(source: &ScanSource, filters: &[Arc<dyn PhysicalExpr>]
     if filters.is_empty() || source.version.chunks.is_empty() {
         return None;
     }
-    let predicate = widen(&snapshot_physical_expr(conjunction(filters.iter().cloned())).ok()?);
+    let predicate = widen(&snapshot_physical_expr(conjunction(filters.iter().cloned())).ok()?, usize::MAX);
     let pruning = PruningPredicateBuilder::new().with_file_schema(Arc::clone(source.schema())).build(predicate)?;
     match pruning.prune(&ChunkBounds { source }) {
         Ok(keep) if keep.len() == source.version.chunks.len() => Some(keep),
@@ -77,13 +77,20 @@ pub(super) fn keep_chunks(source: &ScanSource, filters: &[Arc<dyn PhysicalExpr>]
 
 /// A partitioned hash join routes its filter through `CASE hash % n WHEN i THEN filter_i`. The bounds know nothing of
 /// hashes, but whatever passes passes one of the branches, and their disjunction can be pruned with.
-fn widen(predicate: &Arc<dyn PhysicalExpr>) -> Arc<dyn PhysicalExpr> {
+pub(super) fn widen(predicate: &Arc<dyn PhysicalExpr>, most_branches: usize) -> Arc<dyn PhysicalExpr> {
     // Only conjuncts may be replaced by something weaker: below a NOT it would be stronger.
     let conjuncts = datafusion::physical_expr::split_conjunction(predicate);
     let widened = conjuncts.into_iter().map(|conjunct| {
         let Some(case) = conjunct.downcast_ref::<CaseExpr>() else { return Arc::clone(conjunct) };
         let mut branches: Vec<_> = case.when_then_expr().iter().map(|(_, then)| Arc::clone(then)).collect();
         branches.extend(case.else_expr().cloned());
+        if branches.len() > most_branches.saturating_add(1) {
+            return Arc::clone(conjunct);
+        }
+        let never = |b: &Arc<dyn PhysicalExpr>| {
+            b.downcast_ref::<Literal>().is_some_and(|l| *l.value() == ScalarValue::from(false))
+        };
+        branches.retain(|branch| !never(branch));
         let either = |a, b| Arc::new(BinaryExpr::new(a, Operator::Or, b)) as Arc<dyn PhysicalExpr>;
         branches.into_iter().reduce(either).unwrap_or_else(|| lit(false))
     });
