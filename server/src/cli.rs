@@ -182,7 +182,7 @@ impl ServerOptions {
         ];
         let mut given = self.set.iter().map(|text| Given::assignment(text)).collect::<Result<Vec<_>>>()?;
         given.extend(flags.into_iter().filter_map(|(flag, key, value)| Some(Given::flag(flag, key, value?))));
-        Config::load(self.config.as_deref(), std::env::vars(), given)
+        Config::load(self.config.as_deref(), crate::config::environment(), given)
     }
 }
 

@@ -190,7 +190,7 @@ fn server_error(error: impl Into<FlightError>) -> Error {
 fn login_error(error: &FlightError) -> Error {
     let text = error.to_string();
     let message = text.split("message: \"").nth(1).and_then(|rest| rest.split("\", ").next()).unwrap_or(&text);
-    Error::Server { code: "Unauthenticated".to_owned(), message: message.to_owned() }
+    Error::Server { code: "Unauthenticated".to_owned(), message: message.trim_end_matches('"').to_owned() }
 }
 
 /// An error of our own rows comes back boxed.

@@ -40,6 +40,13 @@ impl Instance {
             let capacity = config.tiers.nvm.capacity.map_or(0, |size| size.resolve(plan.limit.bytes));
             store.tiering().set_budget("nvm", budget.resolve(plan.limit.bytes).min(capacity))?;
         }
+        // Spill files of a process that was killed; the store's lock says that no other one is at work here.
+        let spill = config.data_dir.join("spill");
+        if let Err(error) = std::fs::remove_dir_all(&spill)
+            && error.kind() != std::io::ErrorKind::NotFound
+        {
+            tracing::warn!(%error, folder = %spill.display(), "old spill files stay");
+        }
         let threads = match config.query.threads {
             0 => std::thread::available_parallelism().map_or(2, usize::from),
             threads => threads,

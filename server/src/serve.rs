@@ -343,7 +343,7 @@ pub fn wait_and_stop(server: Server) -> Result<()> {
 }
 
 /// Waits for SIGTERM or SIGINT.
-async fn signal() -> Result<&'static str> {
+pub async fn signal() -> Result<&'static str> {
     use tokio::signal::unix::{SignalKind, signal};
     let failed = |e| Error::System(format!("cannot listen for signals: {e}"));
     let mut term = signal(SignalKind::terminate()).map_err(failed)?;

@@ -17,7 +17,7 @@ use terrace_tier_store::table::TableName;
 use terrace_tier_store::tier::TierKind;
 
 use crate::client::{Client, Mode};
-use crate::config::{Config, Given};
+use crate::config::{self, Config, Given};
 use crate::error::{Error, Result};
 use crate::load::{self, Target, source};
 use crate::serve::{self, Server};
@@ -60,8 +60,13 @@ pub struct Options {
 /// Runs the command.
 pub fn run(options: &Options) -> Result<()> {
     let folder = Folder::new(options.data_dir.as_deref())?;
-    let server = Server::start(config(options, &folder.path)?)?;
+    let server = Server::start(configuration(options, &folder.path)?)?;
+    let watch =
+        server.network().map(|network| network.spawn(remove_when_interrupted(folder.path.clone(), folder.temporary)));
     let wrong = stages(options, &server)?;
+    if let Some(watch) = watch {
+        watch.abort();
+    }
     if options.keep_serving {
         server.store().tiering().set_enabled(true);
         println!("{}\nStill serving. Stop with Ctrl-C.", server.summary());
@@ -72,7 +77,7 @@ pub fn run(options: &Options) -> Result<()> {
     if wrong.is_empty() { Ok(()) } else { Err(Error::AnswersDiffer(wrong.join(", "))) }
 }
 
-fn config(options: &Options, folder: &Path) -> Result<Config> {
+fn configuration(options: &Options, folder: &Path) -> Result<Config> {
     let mut flags = vec![
         Given::flag("--data-dir", "data_dir", folder.display()),
         Given::flag("--flight-addr", "flight.addr", &options.flight_addr),
@@ -84,7 +89,7 @@ fn config(options: &Options, folder: &Path) -> Result<Config> {
         flags.push(Given::flag("--nvm", "tiers.nvm.emulated", "true"));
         flags.push(Given::flag("--nvm", "tiers.nvm.capacity", size));
     }
-    let config = Config::load(None, std::env::vars(), flags)?;
+    let config = Config::load(None, config::environment(), flags)?;
     serve::init_logging(&config.log)?;
     Ok(config)
 }
@@ -252,6 +257,18 @@ impl Drop for Folder {
         {
             eprintln!("cannot remove {}: {error}", self.path.display());
         }
+    }
+}
+
+/// Ctrl-C in the middle leaves no gigabytes behind.
+async fn remove_when_interrupted(folder: PathBuf, temporary: bool) {
+    if serve::signal().await.is_ok() {
+        // The load goes on writing meanwhile, and a new file makes the removal fail.
+        let mut tries = if temporary { 0..50 } else { 0..0 };
+        while tries.next().is_some() && folder.exists() {
+            let _ = std::fs::remove_dir_all(&folder);
+        }
+        std::process::exit(130);
     }
 }
 

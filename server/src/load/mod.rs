@@ -14,12 +14,13 @@ use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::datatypes::DataType;
 use arrow_flight::error::FlightError;
 use futures::StreamExt;
+use terrace_planner_ext::ErrorKind;
 use terrace_planner_ext::engine::{Engine, IngestMode, IngestRequest};
 use tokio::sync::{mpsc, oneshot};
 use tokio_stream::wrappers::ReceiverStream;
 
 use crate::client::{Client, Connection, Mode, split_name};
-use crate::config::{Config, Given};
+use crate::config::{self, Config, Given};
 use crate::error::{Error, Result};
 use crate::instance::Instance;
 use progress::Progress;
@@ -29,6 +30,8 @@ use source::Source;
 const AHEAD: usize = 2;
 /// Bytes of a message to a server.
 const MESSAGE_BYTES: usize = 1 << 20;
+
+const HOW_TO_ADD: &str = "--append adds to it, --replace replaces its rows";
 
 /// Options of `terrace load`.
 #[derive(Debug, clap::Args)]
@@ -49,7 +52,7 @@ pub struct Options {
     #[arg(long)]
     append: bool,
     /// Load into this data directory instead of a server; no server may have it open
-    #[arg(long, value_name = "DIR", conflicts_with = "url")]
+    #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
     #[command(flatten)]
     connection: Connection,
@@ -86,7 +89,7 @@ pub fn run(options: &Options) -> Result<()> {
                 Given::flag("--data-dir", "data_dir", folder.display()),
                 Given::flag("load", "tiering.enabled", "false"),
             ];
-            let opened = instance.insert(Instance::open(&Config::load(None, std::env::vars(), flags)?)?);
+            let opened = instance.insert(Instance::open(&Config::load(None, config::environment(), flags)?)?);
             Target::Engine(Arc::clone(&opened.engine))
         }
         None => Target::Server(Box::new(runtime.block_on(Client::connect(&options.connection))?)),
@@ -136,7 +139,15 @@ pub async fn load(target: &mut Target, source: Source, mode: Mode) -> Result<u64
         Ok(rows) => progress.finish(*rows),
         Err(_) => progress.abandon(),
     }
-    outcome
+    outcome.map_err(|error| if exists(&error) { Error::Usage(format!("{error}; {HOW_TO_ADD}")) } else { error })
+}
+
+fn exists(error: &Error) -> bool {
+    match error {
+        Error::Server { code, .. } => code == "AlreadyExists",
+        Error::Engine(error) => error.kind() == ErrorKind::AlreadyExists,
+        _ => false,
+    }
 }
 
 async fn ingest_here(
