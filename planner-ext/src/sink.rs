@@ -74,18 +74,15 @@ impl DataSink for TableSink {
         self.table.schema()
     }
 
-    async fn write_all(&self, mut data: SendableRecordBatchStream, _: &Arc<TaskContext>) -> PlanResult<u64> {
+    async fn write_all(&self, data: SendableRecordBatchStream, _: &Arc<TaskContext>) -> PlanResult<u64> {
         let (store, table) = (Arc::clone(&self.store), Arc::clone(&self.table));
         let current = store.table(table.name()).ok().filter(|t| t.id() == table.id());
         if current.is_none() {
             return Err(missing_table(&table.name().to_string()).into());
         }
         let mut writer = IngestWriter::start(move || Ok(store.ingest(&table)));
-        while let Some(batch) = data.next().await {
-            let batch = batch?;
-            let rows = batch.num_rows();
-            writer.write(with_columns(self.table.schema(), batch.columns().to_vec(), rows)?).await?;
-        }
+        let adapt = |batch: &RecordBatch| with_columns(self.table.schema(), batch.columns().to_vec(), batch.num_rows());
+        writer.write_all(data, adapt).await?;
         writer.finish().await.map_err(DataFusionError::from)
     }
 }
@@ -93,6 +90,7 @@ impl DataSink for TableSink {
 enum Message {
     Rows(RecordBatch),
     Finish,
+    Abort,
 }
 
 /// Feeds a blocking [`Ingest`] from asynchronous code.
@@ -112,6 +110,7 @@ impl IngestWriter {
                 match message {
                     Message::Rows(batch) => ingest.write(batch)?,
                     Message::Finish => return ingest.finish().map(Some),
+                    Message::Abort => break,
                 }
             }
             Ok(None)
@@ -119,8 +118,35 @@ impl IngestWriter {
         Self { sender, task: Some(task) }
     }
 
-    /// Takes rows that have the table's schema. Waits while the store is behind.
-    pub(crate) async fn write(&mut self, batch: RecordBatch) -> Result<()> {
+    /// Takes all of `rows`, each batch as `adapt` turns it into the table's schema. Waits while the store is behind. After
+    /// an error nothing of the rows is left, on disk neither.
+    pub(crate) async fn write_all(
+        &mut self,
+        mut rows: SendableRecordBatchStream,
+        mut adapt: impl FnMut(&RecordBatch) -> Result<RecordBatch>,
+    ) -> Result<()> {
+        while let Some(batch) = rows.next().await {
+            let written = match batch.map_err(Error::from).and_then(|b| adapt(&b)) {
+                Ok(batch) => self.write(batch).await,
+                Err(error) => Err(error),
+            };
+            if let Err(error) = written {
+                self.abort().await;
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends without a commit and waits until the files are gone.
+    async fn abort(&mut self) {
+        if let Some(task) = self.task.take() {
+            let _ = self.sender.send(Message::Abort).await;
+            let _ = task.await;
+        }
+    }
+
+    async fn write(&mut self, batch: RecordBatch) -> Result<()> {
         if batch.num_rows() == 0 {
             return Ok(());
         }

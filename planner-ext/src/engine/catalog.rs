@@ -130,7 +130,6 @@ impl Engine {
             settings,
             pins: Mutex::default(),
             reads_files: AtomicBool::new(false),
-            expanding: Mutex::default(),
         }))
     }
 }
@@ -148,8 +147,6 @@ pub(super) struct Snapshot {
     pins: Mutex<HashMap<TableName, Pin>>,
     /// True once an external table was opened: its files may change at any time.
     reads_files: AtomicBool,
-    /// Views being planned, outermost first.
-    expanding: Mutex<Vec<TableName>>,
 }
 
 struct Pin {
@@ -184,10 +181,7 @@ impl Snapshot {
 
     /// The planner's state over this snapshot.
     pub(super) fn state(self: &Arc<Self>) -> SessionState {
-        let mut state = self.template.clone();
-        state.register_catalog_list(Arc::new(Catalogs(Arc::clone(self))));
-        state.mark_start_execution();
-        state
+        Scope { snapshot: Arc::clone(self), expanding: Vec::new() }.state()
     }
 
     /// Plans a statement.
@@ -228,70 +222,9 @@ impl Snapshot {
         Some(provider)
     }
 
-    async fn provider(self: &Arc<Self>, name: &TableName) -> Result<Option<Arc<dyn TableProvider>>> {
-        if name.schema == SYSTEM_SCHEMA {
-            let table = SystemTable::open(&name.name, self.live.clone());
-            return Ok(table.map(|t| Arc::new(t) as Arc<dyn TableProvider>));
-        }
-        if let Some(table) = self.pinned(name) {
-            return Ok(Some(table));
-        }
-        if let Some(view) = self.objects.views.get(name) {
-            return self
-                .view(view)
-                .await
-                .map(Some)
-                .map_err(|e| Error::new(e.kind(), format!("view '{}' cannot be planned: {}", view.name, e.message())));
-        }
-        match self.objects.external.get(name) {
-            Some(external) => self.external(external).await.map(Some).map_err(|e| {
-                Error::new(e.kind(), format!("external table '{}' cannot be read: {}", external.name, e.message()))
-            }),
-            None => Ok(None),
-        }
-    }
-
-    async fn view(self: &Arc<Self>, view: &Object) -> Result<Arc<dyn TableProvider>> {
-        {
-            let mut expanding = self.expanding.lock();
-            if expanding.contains(&view.name) {
-                return Err(Error::invalid(format!("view '{}' refers to itself", view.name)));
-            }
-            expanding.push(view.name.clone());
-        }
-        let planned = self.plan_object(view).await;
-        self.expanding.lock().retain(|n| n != &view.name);
-        match planned? {
-            LogicalPlan::Ddl(DdlStatement::CreateView(create)) => {
-                let plan = create.input.as_ref().clone();
-                Ok(Arc::new(ViewTable::new(plan, Some(view.sql.clone()))))
-            }
-            _ => Err(Error::new(ErrorKind::DataLoss, "its definition in the catalog is not a view")),
-        }
-    }
-
-    async fn external(self: &Arc<Self>, external: &Object) -> Result<Arc<dyn TableProvider>> {
-        self.reads_files.store(true, Ordering::Relaxed);
-        match self.plan_object(external).await? {
-            LogicalPlan::Ddl(DdlStatement::CreateExternalTable(create)) => {
-                super::ddl::open_external(&self.state(), &create).await
-            }
-            _ => Err(Error::new(ErrorKind::DataLoss, "its definition in the catalog is not an external table")),
-        }
-    }
-
-    /// Plans the text of an object with the default schema it was written under.
-    async fn plan_object(self: &Arc<Self>, object: &Object) -> Result<LogicalPlan> {
-        let mut state = self.state();
-        state.config_mut().options_mut().catalog.default_schema = object.default_schema.clone();
-        match super::parse::parse(&object.sql)?.command {
-            super::parse::Command::Plan { statement, .. } => Ok(state.statement_to_plan(statement).await?),
-            _ => Err(Error::new(ErrorKind::DataLoss, "its definition in the catalog cannot be planned")),
-        }
-    }
-
     /// Everything there is.
     pub(super) async fn entries(self: &Arc<Self>) -> Result<Vec<Entry>> {
+        let scope = Scope { snapshot: Arc::clone(self), expanding: Vec::new() };
         let mut entries = Vec::new();
         for table in self.store.tables() {
             entries.push(Entry {
@@ -305,7 +238,7 @@ impl Snapshot {
         let views = self.objects.views.keys().map(|name| (name, EntryKind::View));
         let external = self.objects.external.keys().map(|name| (name, EntryKind::External));
         for (name, kind) in views.chain(external) {
-            let columns = match self.provider(name).await {
+            let columns = match scope.provider(name).await {
                 Ok(Some(provider)) => provider.schema(),
                 _ => Arc::new(Schema::empty()),
             };
@@ -335,9 +268,86 @@ fn information_schema_names() -> Vec<String> {
     datafusion::catalog::information_schema::INFORMATION_SCHEMA_TABLES.iter().map(|n| (*n).to_owned()).collect()
 }
 
+/// A snapshot as seen from within views: names being expanded are not looked up again.
+#[derive(Debug, Clone)]
+struct Scope {
+    snapshot: Arc<Snapshot>,
+    /// Views and external tables being planned, outermost first.
+    expanding: Vec<TableName>,
+}
+
+impl Scope {
+    fn state(self) -> SessionState {
+        let mut state = self.snapshot.template.clone();
+        state.register_catalog_list(Arc::new(Catalogs(Arc::new(self))));
+        state.mark_start_execution();
+        state
+    }
+
+    async fn provider(&self, name: &TableName) -> Result<Option<Arc<dyn TableProvider>>> {
+        let snapshot = &self.snapshot;
+        if name.schema == SYSTEM_SCHEMA {
+            let table = SystemTable::open(&name.name, snapshot.live.clone());
+            return Ok(table.map(|t| Arc::new(t) as Arc<dyn TableProvider>));
+        }
+        if let Some(table) = snapshot.pinned(name) {
+            return Ok(Some(table));
+        }
+        if self.expanding.contains(name) {
+            // The planner also looks up the name that a definition defines.
+            return Ok(None);
+        }
+        if let Some(view) = snapshot.objects.views.get(name) {
+            return self
+                .view(view)
+                .await
+                .map(Some)
+                .map_err(|e| Error::new(e.kind(), format!("view '{}' cannot be planned: {}", view.name, e.message())));
+        }
+        match snapshot.objects.external.get(name) {
+            Some(external) => self.external(external).await.map(Some).map_err(|e| {
+                Error::new(e.kind(), format!("external table '{}' cannot be read: {}", external.name, e.message()))
+            }),
+            None => Ok(None),
+        }
+    }
+
+    async fn view(&self, view: &Object) -> Result<Arc<dyn TableProvider>> {
+        match self.plan_object(view).await? {
+            LogicalPlan::Ddl(DdlStatement::CreateView(create)) => {
+                let plan = create.input.as_ref().clone();
+                Ok(Arc::new(ViewTable::new(plan, Some(view.sql.clone()))))
+            }
+            _ => Err(Error::new(ErrorKind::DataLoss, "its definition in the catalog is not a view")),
+        }
+    }
+
+    async fn external(&self, external: &Object) -> Result<Arc<dyn TableProvider>> {
+        self.snapshot.reads_files.store(true, Ordering::Relaxed);
+        match self.plan_object(external).await? {
+            LogicalPlan::Ddl(DdlStatement::CreateExternalTable(create)) => {
+                super::ddl::open_external(&self.snapshot.state(), &create).await
+            }
+            _ => Err(Error::new(ErrorKind::DataLoss, "its definition in the catalog is not an external table")),
+        }
+    }
+
+    /// Plans the text of an object with the default schema it was written under.
+    async fn plan_object(&self, object: &Object) -> Result<LogicalPlan> {
+        let mut inner = self.clone();
+        inner.expanding.push(object.name.clone());
+        let mut state = inner.state();
+        state.config_mut().options_mut().catalog.default_schema = object.default_schema.clone();
+        match super::parse::parse(&object.sql)?.command {
+            super::parse::Command::Plan { statement, .. } => Ok(state.statement_to_plan(statement).await?),
+            _ => Err(Error::new(ErrorKind::DataLoss, "its definition in the catalog cannot be planned")),
+        }
+    }
+}
+
 /// The list of catalogs: one.
 #[derive(Debug)]
-struct Catalogs(Arc<Snapshot>);
+struct Catalogs(Arc<Scope>);
 
 impl CatalogProviderList for Catalogs {
     fn register_catalog(&self, _: String, _: Arc<dyn CatalogProvider>) -> Option<Arc<dyn CatalogProvider>> {
@@ -355,40 +365,40 @@ impl CatalogProviderList for Catalogs {
 
 /// Catalog `terrace`.
 #[derive(Debug)]
-struct Catalog(Arc<Snapshot>);
+struct Catalog(Arc<Scope>);
 
 impl CatalogProvider for Catalog {
     fn schema_names(&self) -> Vec<String> {
-        self.0.schema_names().into_iter().filter(|n| n != "information_schema").collect()
+        self.0.snapshot.schema_names().into_iter().filter(|n| n != "information_schema").collect()
     }
 
     fn schema(&self, name: &str) -> Option<Arc<dyn SchemaProvider>> {
-        let known = name == SYSTEM_SCHEMA || self.0.objects.schemas.contains(name);
-        known.then(|| Arc::new(SchemaView { snapshot: Arc::clone(&self.0), name: name.to_owned() }) as _)
+        let known = name == SYSTEM_SCHEMA || self.0.snapshot.objects.schemas.contains(name);
+        known.then(|| Arc::new(SchemaView { scope: Arc::clone(&self.0), name: name.to_owned() }) as _)
     }
 }
 
 /// One schema.
 #[derive(Debug)]
 struct SchemaView {
-    snapshot: Arc<Snapshot>,
+    scope: Arc<Scope>,
     name: String,
 }
 
 #[async_trait]
 impl SchemaProvider for SchemaView {
     fn table_names(&self) -> Vec<String> {
-        self.snapshot.names_in(&self.name)
+        self.scope.snapshot.names_in(&self.name)
     }
 
     async fn table(&self, name: &str) -> PlanResult<Option<Arc<dyn TableProvider>>, DataFusionError> {
         let name = TableName::new(self.name.clone(), name);
-        Ok(self.snapshot.provider(&name).await?)
+        Ok(self.scope.provider(&name).await?)
     }
 
     async fn table_type(&self, name: &str) -> PlanResult<Option<TableType>> {
         let name = TableName::new(self.name.clone(), name);
-        if self.snapshot.objects.views.contains_key(&name) {
+        if self.scope.snapshot.objects.views.contains_key(&name) {
             return Ok(Some(TableType::View));
         }
         Ok(self.table_exist(&name.name).then_some(TableType::Base))

@@ -129,8 +129,7 @@ async fn read(
             context.read_parquet(location, ParquetReadOptions::default().file_extension(&extension)).await?
         }
         Format::Arrow => {
-            let mut read = ArrowReadOptions::default();
-            read.file_extension = &extension;
+            let read = ArrowReadOptions { file_extension: &extension, ..ArrowReadOptions::default() };
             context.read_arrow(location, read).await?
         }
         Format::Json => {

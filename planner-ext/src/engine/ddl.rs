@@ -3,6 +3,7 @@
 //! One lock serialises looking a name up and then taking or freeing it. Tables, views and external tables of a schema
 //! share one space of names.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -16,7 +17,7 @@ use terrace_tier_store::table::{ChunkAdmission, Durability, TableDefinition, Tab
 
 use super::catalog::{Object, Objects, Snapshot};
 use super::ingest::{Target, load};
-use super::parse::{DropCommand, DropKind, NameParts, table_name};
+use super::parse::{self, DropCommand, DropKind, NameParts, table_name};
 use super::registry::{StatementState, Ticket};
 use super::session::Session;
 use super::statement::Planned;
@@ -191,11 +192,11 @@ async fn create_view(engine: &Arc<Engine>, planned: &Planned, create: &CreateVie
     let snapshot = &planned.snapshot;
     let name = table_name(&create.name, snapshot.default_schema())?;
     check_schema(snapshot, &name.schema)?;
-    if mentions(&create.input, &name, snapshot.default_schema())? {
-        return Err(Error::invalid(format!("view '{}' would refer to itself", short(&name))));
-    }
     let sql = create.definition.clone().ok_or_else(|| Error::new(ErrorKind::Internal, "a view without a text"))?;
     let object = Object { name: name.clone(), sql, default_schema: snapshot.default_schema().to_owned() };
+    if mentions(snapshot, &object, &name)? {
+        return Err(Error::invalid(format!("view '{}' would refer to itself", short(&name))));
+    }
     let _names = engine.names.lock().await;
     if engine.store.table(&name).is_ok() {
         return Err(Error::new(
@@ -218,21 +219,20 @@ async fn create_view(engine: &Arc<Engine>, planned: &Planned, create: &CreateVie
     engine.blocking(move || writer.put_view(&object).map(|()| 0)).await
 }
 
-/// True when the plan of a view scans `name`, directly or through other views.
-fn mentions(plan: &LogicalPlan, name: &TableName, default_schema: &str) -> Result<bool> {
-    use datafusion::common::tree_node::TreeNodeRecursion;
-    let mut found = false;
-    plan.apply_with_subqueries(|node| {
-        if let LogicalPlan::SubqueryAlias(alias) = node {
-            found |=
-                table_name(&alias.alias, default_schema).is_ok_and(|n| &n == name) && alias.alias.schema().is_some();
+/// True when the text of a view names `wanted`, itself or through other views.
+fn mentions(snapshot: &Arc<Snapshot>, view: &Object, wanted: &TableName) -> Result<bool> {
+    let (state, mut seen, mut open) = (snapshot.state(), BTreeSet::new(), vec![view]);
+    while let Some(object) = open.pop() {
+        for name in parse::relations(&state, object)? {
+            if &name == wanted {
+                return Ok(true);
+            }
+            if seen.insert(name.clone()) {
+                open.extend(snapshot.objects().views.get(&name));
+            }
         }
-        if let LogicalPlan::TableScan(scan) = node {
-            found |= table_name(&scan.table_name, default_schema).is_ok_and(|n| &n == name);
-        }
-        Ok(TreeNodeRecursion::Continue)
-    })?;
-    Ok(found)
+    }
+    Ok(false)
 }
 
 async fn create_external(engine: &Arc<Engine>, planned: &Planned, create: &CreateExternalTable) -> Result<u64> {

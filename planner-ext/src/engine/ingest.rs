@@ -163,7 +163,7 @@ pub(super) async fn load(engine: &Arc<Engine>, ticket: &Ticket, input: Planned, 
     }
     let _turn = run::turn(engine, ticket).await?;
     let plan = clustered(input.plan, &definition)?;
-    let mut rows = run::execute(engine, &Planned { snapshot: input.snapshot, plan }).await?;
+    let rows = run::execute(engine, &Planned { snapshot: input.snapshot, plan }).await?;
     let store = Arc::clone(&engine.store);
     let mut adapter = None;
     let mut writer = match target {
@@ -177,12 +177,11 @@ pub(super) async fn load(engine: &Arc<Engine>, ticket: &Ticket, input: Planned, 
         Some(adapter) => adapter,
         None => RowAdapter::new(&definition.name.to_string(), &rows.schema(), &definition.schema)?,
     };
-    while let Some(batch) = rows.next().await {
-        let batch = batch?;
-        ticket.add(batch.num_rows() as u64, run::slice_bytes(&batch));
-        writer.write(adapter.adapt(&batch)?).await?;
-    }
-    drop(rows);
+    let adapt = |batch: &RecordBatch| {
+        ticket.add(batch.num_rows() as u64, run::slice_bytes(batch));
+        adapter.adapt(batch)
+    };
+    writer.write_all(rows, adapt).await?;
     // A view of this name made meanwhile must not be hidden.
     let _names = engine.names.lock().await;
     ddl::check_not_other(engine.objects()?.as_ref(), &definition.name)?;

@@ -110,3 +110,22 @@ fn cast_parameter(column: &ArrayRef, field: &Field) -> Result<ArrayRef> {
         ))
     })
 }
+
+/// The planner checks NOT NULL on the columns of VALUES, which it calls `column1`, `column2`, ...: names the column of the
+/// table instead.
+pub(super) fn name_null_column(error: Error, plan: &LogicalPlan) -> Error {
+    let LogicalPlan::Dml(dml) = plan else { return error };
+    let Some(unnamed) = error.message().split('\'').nth(1).filter(|_| error.message().contains("non-nullable")) else {
+        return error;
+    };
+    let named = dml.input.expressions().iter().find_map(|expr| {
+        let used = expr.column_refs();
+        used.iter().any(|c| c.name() == unnamed).then(|| expr.schema_name().to_string())
+    });
+    let by_position =
+        unnamed.parse::<usize>().ok().and_then(|i| Some(dml.target.schema().fields().get(i)?.name().clone()));
+    match named.or(by_position) {
+        Some(name) => Error::invalid(format!("column '{name}' is NOT NULL and a row has no value there")),
+        None => error,
+    }
+}

@@ -4,6 +4,7 @@
 //! planner does not know them; DROP because it must work on a view that can no longer be planned. Statements that are
 //! not offered are refused here with a reason, before anything runs.
 
+use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::{DdlStatement, LogicalPlan, Statement as PlanStatement, WriteOp};
 use datafusion::sql::parser::{DFParserBuilder, Statement as SqlStatement};
 use datafusion::sql::sqlparser::ast::{
@@ -15,6 +16,7 @@ use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
 use terrace_tier_store::table::TableName;
 
+use super::catalog::Object;
 use super::registry::StatementKind;
 use super::{CATALOG, DEFAULT_SCHEMA};
 use crate::error::{Error, Result};
@@ -127,10 +129,10 @@ fn tokenize(sql: &str) -> Result<Vec<TokenWithSpan>> {
 
 /// Turns `?` into `$1`, `$2`, ... in order of appearance.
 fn number_parameters(mut tokens: Vec<TokenWithSpan>) -> Result<Vec<TokenWithSpan>> {
-    let numbered = tokens.iter().any(|t| matches!(&t.token, Token::Placeholder(_)));
+    let numbered = tokens.iter().any(|t| matches!(&t.token, Token::Placeholder(name) if name.starts_with('$')));
     let mut next = 0;
     for token in &mut tokens {
-        if token.token == Token::Question {
+        if matches!(&token.token, Token::Placeholder(name) if name == "?") {
             next += 1;
             token.token = Token::Placeholder(format!("${next}"));
         }
@@ -345,6 +347,17 @@ pub(super) fn table_name(reference: &datafusion::common::TableReference, default
     }
     let schema = reference.schema().unwrap_or(if default_schema.is_empty() { DEFAULT_SCHEMA } else { default_schema });
     Ok(TableName::new(schema, reference.table()))
+}
+
+/// Names of the relations that the query of a view mentions.
+pub(super) fn relations(state: &SessionState, view: &Object) -> Result<Vec<TableName>> {
+    let Command::Plan { statement: SqlStatement::Statement(ast), .. } = parse(&view.sql)?.command else {
+        return Ok(Vec::new());
+    };
+    let Ast::CreateView(create) = *ast else { return Ok(Vec::new()) };
+    let query = SqlStatement::Statement(Box::new(Ast::Query(create.query)));
+    let references = state.resolve_table_references(&query)?;
+    references.iter().map(|r| table_name(r, &view.default_schema)).collect()
 }
 
 #[cfg(test)]

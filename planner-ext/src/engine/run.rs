@@ -24,6 +24,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::admission::Turn;
+use super::insert::name_null_column;
 use super::parse::Command;
 use super::registry::{StatementState, Ticket};
 use super::statement::{Planned, Prepared, RunningQuery};
@@ -246,7 +247,7 @@ async fn run_update(prepared: &Prepared, ticket: &Ticket, parameters: Option<&Re
             let mut count = 0;
             for bound in prepared.bind(planned, parameters)? {
                 let _turn = turn(engine, ticket).await?;
-                let rows = run_count(engine, &bound).await?;
+                let rows = run_count(engine, &bound).await.map_err(|e| name_null_column(e, &bound.plan))?;
                 ticket.add(rows, 0);
                 count += rows;
             }

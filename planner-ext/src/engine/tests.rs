@@ -205,7 +205,14 @@ async fn inserts_count_rows_and_are_read_back() {
         100_000
     );
     assert_eq!(count().await, 100_001);
-    server.fails("INSERT INTO t VALUES (NULL, 1)", ErrorKind::InvalidArgument, "'a'").await;
+    server.fails("INSERT INTO t VALUES (NULL, 1)", ErrorKind::InvalidArgument, "'a' is NOT NULL").await;
+    server
+        .fails(
+            "INSERT INTO t SELECT NULL, value FROM generate_series(1, 2)",
+            ErrorKind::InvalidArgument,
+            "'a' is NOT NULL",
+        )
+        .await;
     server.fails("INSERT INTO t VALUES ('x', 1)", ErrorKind::InvalidArgument, "x").await;
     // An update through query runs once and reports its count.
     let rows = server.rows("INSERT INTO t VALUES (1, 1), (1, 1)").await;
@@ -269,22 +276,25 @@ async fn a_dropped_or_cancelled_query_frees_its_memory() {
         }
         false
     };
-    let starts = async || {
-        let prepared = server.session.prepare(sql).await.unwrap();
-        let task = tokio::spawn(async move { prepared.query(None).await.map(|r| r.id) });
+    let start = || {
+        let session = Arc::clone(&server.session);
+        tokio::spawn(async move { session.prepare(sql).await?.query(None).await.map(|r| r.id) })
+    };
+    let holds_memory = async || {
         for _ in 0..200 {
             if server.engine.memory().used_bytes() > 0 {
-                break;
+                return true;
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        assert!(server.engine.memory().used_bytes() > 0);
-        task
+        false
     };
-    let task = starts().await;
+    let task = start();
+    assert!(holds_memory().await);
     task.abort();
     assert!(settled().await, "a dropped query holds memory");
-    let task = starts().await;
+    let task = start();
+    assert!(holds_memory().await);
     let running = server.engine.statements().into_iter().find(|s| s.state == StatementState::Running).unwrap();
     assert!(server.engine.cancel(&running.id) && !server.engine.cancel("nonsense"));
     assert_eq!(task.await.unwrap().unwrap_err().kind(), ErrorKind::Cancelled);
@@ -385,6 +395,8 @@ async fn copy_writes_and_reads_files() {
         assert_eq!(server.run(&format!("COPY u FROM '{file}'")).await.unwrap(), 2, "{name}");
         assert_eq!(server.rows("SELECT a, b FROM u ORDER BY a").await, ["1|007", "2|"], "{name}");
     }
+    let file = path("q.parquet");
+    assert_eq!(server.run(&format!("COPY (SELECT a FROM t WHERE a = 1) TO '{file}'")).await.unwrap(), 1);
     std::fs::write(path("p.tbl"), "5|x\n6|y\n").unwrap();
     let file = path("p.tbl");
     assert_eq!(
@@ -448,7 +460,7 @@ async fn errors_have_kinds_and_readable_words() {
         ("SELECT * FROM x", ErrorKind::NotFound, "table 'x' does not exist; SHOW TABLES lists"),
         ("SELECT * FROM nope.x", ErrorKind::NotFound, "nope.x"),
         ("SELECT c FROM t", ErrorKind::InvalidArgument, "'c' does not exist"),
-        ("SELECT a + FROM t", ErrorKind::InvalidArgument, "SQL syntax"),
+        ("SELECT (a FROM t", ErrorKind::InvalidArgument, "SQL syntax"),
         ("SELECT nofunction(a) FROM t", ErrorKind::InvalidArgument, "nofunction"),
         ("SELECT 1 / 0", ErrorKind::InvalidArgument, "zero"),
         ("SELECT CAST(b AS INT) FROM (VALUES ('x')) v(b)", ErrorKind::InvalidArgument, "x"),
@@ -480,8 +492,14 @@ async fn sessions_have_options_of_their_own() {
     assert!(!other.options().contains_key("datafusion.execution.batch_size"));
     server.run("RESET datafusion.execution.batch_size").await.unwrap();
     assert_eq!(server.rows("SHOW datafusion.execution.batch_size").await, ["datafusion.execution.batch_size|8192"]);
+    server.run("SET TIME ZONE = '+02:00'").await.unwrap();
+    assert_eq!(server.rows("SELECT '2024-01-01T00:00:00Z'::timestamptz").await, ["2024-01-01T02:00:00+02:00"]);
     server.run("CREATE SCHEMA s").await.unwrap();
     server.run("CREATE TABLE s.t AS SELECT 1 AS a").await.unwrap();
+    server.run("CREATE VIEW s.v AS SELECT a FROM s.t").await.unwrap();
+    assert_eq!(server.rows("DESCRIBE s.t").await.len(), 1);
+    assert_eq!(server.rows("SHOW COLUMNS FROM s.t").await.len(), 1);
+    assert!(server.rows("SHOW CREATE TABLE s.v").await.concat().contains("SELECT a FROM s.t"));
     server.session.set_option("schema", Some("s")).unwrap();
     assert_eq!(server.rows("SELECT a FROM t").await, ["1"]);
     assert_eq!(server.session.set_option("schema", Some("nope")).unwrap_err().kind(), ErrorKind::NotFound);

@@ -88,13 +88,14 @@ fn equality(filter: &Expr) -> Option<(&str, String)> {
 }
 
 type Batches = Box<dyn Iterator<Item = Result<RecordBatch>> + Send>;
+type Rows = fn(Live, Wanted) -> Result<Batches>;
 
 /// A table of schema `system`.
 #[derive(Debug)]
 pub(crate) struct SystemTable {
     name: &'static str,
     schema: SchemaRef,
-    rows: fn(Live, Wanted) -> Result<Batches>,
+    rows: Rows,
     live: Live,
 }
 
@@ -104,7 +105,7 @@ impl SystemTable {
 
     /// The table `name`, if there is one.
     pub(crate) fn open(name: &str, live: Live) -> Option<Self> {
-        let (name, fields, rows): (_, Vec<Field>, fn(Live, Wanted) -> Result<Batches>) = match name {
+        let (name, fields, rows): (_, _, Rows) = match name {
             "chunks" => ("chunks", chunks::fields(), chunks::rows),
             "epochs" => ("epochs", epochs::fields(), epochs::rows),
             "moves" => ("moves", moves::fields(), moves::rows),
@@ -160,7 +161,7 @@ impl TableProvider for SystemTable {
 struct SystemRows {
     name: &'static str,
     schema: SchemaRef,
-    rows: fn(Live, Wanted) -> Result<Batches>,
+    rows: Rows,
     live: Live,
     wanted: Wanted,
 }
