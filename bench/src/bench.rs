@@ -1,0 +1,172 @@
+//! What an experiment works with: options, time, children, and the rows it adds.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde_json::{Map, Value, json};
+
+use crate::child::Child;
+use crate::data::Dataset;
+use crate::environment::Environment;
+use crate::error::Result;
+use crate::row::{RawSample, Row, Sample};
+use crate::side::SideSpec;
+use crate::statistics::{median, spread};
+
+/// What a row is measured against.
+#[derive(Debug, Clone, Copy)]
+pub struct Target {
+    /// What may be called done.
+    pub reach: f64,
+    /// Where it should go.
+    pub goal: f64,
+    /// Whether larger is better.
+    pub higher_is_better: bool,
+}
+
+impl Target {
+    /// Smaller is better.
+    pub const fn below(reach: f64, goal: f64) -> Self {
+        Self { reach, goal, higher_is_better: false }
+    }
+
+    /// Larger is better.
+    pub const fn above(reach: f64, goal: f64) -> Self {
+        Self { reach, goal, higher_is_better: true }
+    }
+}
+
+/// A row before its statistics.
+#[derive(Debug)]
+pub struct Finding<'a> {
+    /// The two sides.
+    pub sides: (&'a str, &'a str),
+    /// What was run.
+    pub what: &'a str,
+    /// One value per run.
+    pub values: &'a [f64],
+    /// What it is held against.
+    pub target: Target,
+    /// Further parameters, an object.
+    pub params: Value,
+}
+
+/// The state of one invocation.
+#[derive(Debug)]
+pub struct Bench {
+    /// Scale that was asked for.
+    pub scale: Option<f64>,
+    /// Whether all must end within [`Bench::QUICK`].
+    pub quick: bool,
+    /// Measured rounds of a comparison.
+    pub runs: usize,
+    /// Threads and partitions of each side.
+    pub threads: usize,
+    /// Where data is kept.
+    pub data_dir: PathBuf,
+    /// All rows.
+    pub rows: Vec<Row>,
+    /// All samples.
+    pub raw: Vec<RawSample>,
+    environment: Arc<Environment>,
+    experiment: (&'static str, &'static str),
+    until: Instant,
+}
+
+impl Bench {
+    /// The time of a quick run, with some seconds to spare for the last step.
+    pub const QUICK: Duration = Duration::from_secs(42);
+
+    /// A run that keeps its data in `data_dir`.
+    pub fn new(data_dir: PathBuf, scale: Option<f64>, quick: bool, runs: usize, threads: usize) -> Self {
+        let environment = Arc::new(Environment::detect(&data_dir));
+        let (rows, raw, experiment) = (Vec::new(), Vec::new(), ("", ""));
+        let until = Instant::now();
+        Self { scale, quick, runs, threads, data_dir, rows, raw, environment, experiment, until }
+    }
+
+    /// The experiment that starts now; in a quick run it should end at `until`.
+    pub fn begin(&mut self, name: &'static str, figure: &'static str, until: Instant) {
+        self.experiment = (name, figure);
+        self.until = until;
+    }
+
+    /// The machine.
+    pub fn environment(&self) -> &Environment {
+        &self.environment
+    }
+
+    /// The scale to use where a figure asks for `full`.
+    pub fn scale(&self, full: f64) -> f64 {
+        self.scale.unwrap_or(if self.quick { 0.02 } else { full })
+    }
+
+    /// True while another round should be measured.
+    pub fn another(&self, done: usize) -> bool {
+        done == 0 || (done < self.runs && !(self.quick && Instant::now() > self.until))
+    }
+
+    /// The data of a scale, made first when it is missing.
+    pub fn dataset(&self, scale: f64) -> Result<Dataset> {
+        let data = Dataset::new(&self.data_dir, scale);
+        if !data.is_complete() {
+            eprintln!("  making TPC-H {scale} in {}", data.dir.display());
+            Child::start("prepare", &SideSpec::Prepare { data_dir: self.data_dir.clone(), scale })?;
+        }
+        Ok(data)
+    }
+
+    /// Asks a side and keeps the sample.
+    pub fn ask(&mut self, child: &mut Child, op: &str) -> Result<Sample> {
+        let sample = child.ask(op)?;
+        self.keep(child.name(), op, sample.clone());
+        Ok(sample)
+    }
+
+    /// Keeps a sample measured otherwise.
+    pub fn keep(&mut self, side: &str, op: &str, sample: Sample) {
+        let (experiment, side, op) = (self.experiment.0.to_owned(), side.to_owned(), op.to_owned());
+        self.raw.push(RawSample { experiment, side, op, sample });
+    }
+
+    /// Adds the row of a comparison and prints it.
+    pub fn add(&mut self, result: Finding<'_>) {
+        let mut params = Map::new();
+        params.insert("what".to_owned(), json!(result.what));
+        params.insert("runs".to_owned(), json!(result.values.len()));
+        if let Value::Object(further) = result.params {
+            params.extend(further);
+        }
+        let row = Row {
+            experiment: self.experiment.0.to_owned(),
+            figure: self.experiment.1.to_owned(),
+            side_a: result.sides.0.to_owned(),
+            side_b: result.sides.1.to_owned(),
+            ratio: median(result.values),
+            spread: spread(result.values),
+            reach: result.target.reach,
+            goal: result.target.goal,
+            higher_is_better: result.target.higher_is_better,
+            params,
+            environment: Arc::clone(&self.environment),
+        };
+        let (within, sign) =
+            (if row.is_within_reach() { "ok" } else { "short" }, if row.higher_is_better { ">=" } else { "<=" });
+        println!(
+            "{:<16}{:<5}{:<34}{:>10.4}  +-{:<5.0}%  {sign} {:<8}{within}",
+            row.experiment,
+            row.figure,
+            row.what(),
+            row.ratio,
+            row.spread * 50.0,
+            row.reach
+        );
+        self.rows.push(row);
+    }
+
+    /// A folder for what an experiment writes.
+    pub fn scratch(&self, name: &str) -> PathBuf {
+        Path::new(&self.data_dir).join(format!("{name}-{}", std::process::id()))
+    }
+}

@@ -1,0 +1,129 @@
+//! The command line.
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use clap::{Parser, Subcommand};
+
+use crate::bench::Bench;
+use crate::error::{Error, Result};
+use crate::experiments::{self, Experiment};
+use crate::{report, side};
+
+/// Measures Terrace: every figure is a ratio of two sides that ran in turn on this machine.
+#[derive(Debug, Parser)]
+#[command(
+    name = "terrace-bench",
+    version,
+    max_term_width = 110,
+    after_help = "\
+Examples:
+  terrace-bench list
+  terrace-bench run P1                               TPC-H in DRAM against DataFusion's memory tables
+  terrace-bench run tpch-duckdb --scale 5 --json duckdb.json
+  terrace-bench run all --quick --report report/     everything, small, in less than 50 s
+"
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Show the experiments and the figures they measure
+    List,
+    /// Run experiments
+    Run(RunOptions),
+    /// One side of an experiment; started by `run`
+    #[command(hide = true)]
+    Side {
+        /// What it is, as JSON
+        spec: String,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+struct RunOptions {
+    /// Experiments or figures; `all` for everything
+    #[arg(required = true, value_name = "NAME")]
+    names: Vec<String>,
+    /// Scale factor of TPC-H, instead of the one that each figure asks for
+    #[arg(long, value_name = "SF")]
+    scale: Option<f64>,
+    /// Small data and few runs: all together end within 50 s, and show the order of magnitude only
+    #[arg(long)]
+    quick: bool,
+    /// Measured rounds, after one to warm up
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    runs: usize,
+    /// Threads of each side [default: all cores]
+    #[arg(long, value_name = "N")]
+    threads: Option<usize>,
+    /// Write all rows there, as a JSON array
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Write a page with tables and plots there, and the raw samples
+    #[arg(long, value_name = "DIR")]
+    report: Option<PathBuf>,
+    /// Where generated data is kept for the next run
+    #[arg(long, value_name = "DIR", default_value = "target/bench-data")]
+    data_dir: PathBuf,
+}
+
+/// Parses the command line of this process and does what it says.
+pub fn run() -> Result<()> {
+    match Cli::parse().command {
+        Command::List => list(),
+        Command::Run(options) => run_experiments(&options)?,
+        Command::Side { spec } => side::serve(&spec)?,
+    }
+    Ok(())
+}
+
+fn list() {
+    for Experiment { name, figure, about, .. } in experiments::ALL {
+        println!("{name:<16}{figure:<6}{about}");
+    }
+}
+
+fn run_experiments(options: &RunOptions) -> Result<()> {
+    let chosen = experiments::choose(&options.names)?;
+    std::fs::create_dir_all(&options.data_dir).map_err(Error::path("create", &options.data_dir))?;
+    let data_dir = options.data_dir.canonicalize().map_err(Error::path("read", &options.data_dir))?;
+    let threads = options.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(2, usize::from));
+    let start = Instant::now();
+    let mut bench = Bench::new(data_dir, options.scale, options.quick, options.runs.max(1), threads);
+    if bench.environment().load_average > 0.5 {
+        eprintln!("note: the machine is busy (load {}); figures are noisy", bench.environment().load_average);
+    }
+    println!("{:<16}{:<5}{:<34}{:>10}  {:<8}  {:<11}", "experiment", "", "what", "ratio", "spread", "reach");
+    let mut failed = Vec::new();
+    for (number, experiment) in chosen.iter().enumerate() {
+        let left = Bench::QUICK.saturating_sub(start.elapsed()) / (chosen.len() - number) as u32;
+        bench.begin(experiment.name, experiment.figure, Instant::now() + left);
+        if options.quick && number > 0 && left.as_millis() < 500 {
+            eprintln!("{}: no time left in a quick run", experiment.name);
+            continue;
+        }
+        match (experiment.run)(&mut bench) {
+            Ok(()) => {}
+            Err(Error::Missing(what)) if chosen.len() > 1 => eprintln!("{} is left out: {what}", experiment.name),
+            Err(error) => {
+                eprintln!("{} failed: {error}", experiment.name);
+                failed.push(experiment.name);
+            }
+        }
+    }
+    if let Some(file) = &options.json {
+        let text = serde_json::to_string_pretty(&bench.rows)?;
+        std::fs::write(file, text).map_err(Error::path("write", file))?;
+    }
+    if let Some(folder) = &options.report {
+        report::write(folder, &bench)?;
+    }
+    match failed.is_empty() {
+        true => Ok(()),
+        false => Err(Error::failed(format!("failed: {}", failed.join(", ")))),
+    }
+}

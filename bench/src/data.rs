@@ -1,0 +1,213 @@
+//! TPC-H on disk, made once per scale: Parquet files in the clustered order, and a Terrace store loaded from them.
+//!
+//! ```text
+//!   <data-dir>/tpch-<scale>/parquet/<table>.parquet     what peers load
+//!   <data-dir>/tpch-<scale>/store/                      what Terrace opens, through a clone
+//! ```
+//!
+//! All sides read the same rows in the same order. Chunk files never change, so a side gets its own data directory by
+//! hard links and a copy of the catalog.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use arrow::array::{RecordBatch, RecordBatchReader};
+use arrow::datatypes::SchemaRef;
+use datafusion::catalog::streaming::StreamingTable;
+use datafusion::execution::runtime_env::RuntimeEnvBuilder;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::streaming::PartitionStream;
+use datafusion::prelude::{SessionConfig, SessionContext, col};
+use futures::StreamExt;
+use parquet::arrow::ArrowWriter;
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use parquet::basic::Compression;
+use parquet::file::properties::WriterProperties;
+use terrace_tier_store::table::{TableDefinition, TableName};
+use terrace_tier_store::{Store, StoreOptions};
+
+use crate::error::{Error, Result};
+use crate::tpch::{TABLES, Table};
+
+/// A multiple of the batches that sides work with, so that no batch is cut short in the middle of a table.
+const ROW_GROUP_ROWS: usize = 131_072;
+const SORT_MEMORY_BYTES: usize = 4 << 30;
+
+/// TPC-H of one scale.
+#[derive(Debug, Clone)]
+pub struct Dataset {
+    /// Its folder.
+    pub dir: PathBuf,
+    /// Scale factor.
+    pub scale: f64,
+}
+
+impl Dataset {
+    /// The data of a scale below `data_dir`, whether it is there or not.
+    pub fn new(data_dir: &Path, scale: f64) -> Self {
+        Self { dir: data_dir.join(format!("tpch-{scale}")), scale }
+    }
+
+    /// A table's Parquet file.
+    pub fn parquet(&self, table: &str) -> PathBuf {
+        self.dir.join("parquet").join(format!("{table}.parquet"))
+    }
+
+    /// The store that clones are made of.
+    pub fn store(&self) -> PathBuf {
+        self.dir.join("store")
+    }
+
+    /// True when nothing has to be made.
+    pub fn is_complete(&self) -> bool {
+        self.store().is_dir() && TABLES.iter().all(|t| self.parquet(t.name).is_file())
+    }
+
+    /// Makes what is missing. Uses much memory: call it in a process of its own.
+    pub fn prepare(&self) -> Result<()> {
+        let folder = self.dir.join("parquet");
+        fs::create_dir_all(&folder).map_err(Error::path("create", &folder))?;
+        let runtime = tokio::runtime::Runtime::new().map_err(Error::io("cannot start a runtime"))?;
+        for table in TABLES {
+            let (path, partial) = (self.parquet(table.name), folder.join(format!("{}.tmp", table.name)));
+            if !path.is_file() {
+                runtime.block_on(write_parquet(table, self.scale, &partial))?;
+                fs::rename(&partial, &path).map_err(Error::path("create", &path))?;
+            }
+        }
+        let (store, partial) = (self.store(), self.dir.join("store.tmp"));
+        if store.is_dir() {
+            return Ok(());
+        }
+        if partial.is_dir() {
+            fs::remove_dir_all(&partial).map_err(Error::path("remove", &partial))?;
+        }
+        self.load(&partial)?;
+        fs::rename(&partial, &store).map_err(Error::path("create", &store))
+    }
+
+    fn load(&self, data_dir: &Path) -> Result<()> {
+        let options = StoreOptions { dram_budget_bytes: 0, ..StoreOptions::new(data_dir) };
+        let store = Store::open(options)?;
+        for table in TABLES {
+            let rows = self.read(table.name, 65_536)?;
+            let mut definition = TableDefinition::new(TableName::new("public", table.name), rows.schema());
+            definition.options.cluster_by = table.order.iter().take(1).map(|c| (*c).to_owned()).collect();
+            let mut ingest = store.ingest_new(definition, false)?;
+            for batch in rows {
+                ingest.write(batch?)?;
+            }
+            ingest.finish()?;
+        }
+        Ok(store.close()?)
+    }
+
+    /// A reader of a table's rows in stored order.
+    pub fn read(&self, table: &str, batch_rows: usize) -> Result<impl RecordBatchReader + use<>> {
+        let path = self.parquet(table);
+        let file = File::open(&path).map_err(Error::path("read", &path))?;
+        Ok(ParquetRecordBatchReaderBuilder::try_new(file)?.with_batch_size(batch_rows).build()?)
+    }
+
+    /// A data directory of its own for one side.
+    pub fn clone_store(&self) -> Result<StoreClone> {
+        StoreClone::of(&self.store())
+    }
+}
+
+/// A data directory that goes when dropped.
+#[derive(Debug)]
+pub struct StoreClone(PathBuf);
+
+impl StoreClone {
+    /// A copy of a data directory that no process has open.
+    pub fn of(store: &Path) -> Result<Self> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let clone = Self(store.with_file_name(format!("side-{}-{number}", std::process::id())));
+        link_folder(store, &clone.0)?;
+        Ok(clone)
+    }
+
+    /// Its path.
+    pub fn path(&self) -> PathBuf {
+        self.0.clone()
+    }
+}
+
+impl Drop for StoreClone {
+    fn drop(&mut self) {
+        if let Err(error) = fs::remove_dir_all(&self.0) {
+            eprintln!("cannot remove {}: {error}", self.0.display());
+        }
+    }
+}
+
+fn link_folder(from: &Path, to: &Path) -> Result<()> {
+    fs::create_dir_all(to).map_err(Error::path("create", to))?;
+    for entry in fs::read_dir(from).map_err(Error::path("read", from))? {
+        let source = entry.map_err(Error::path("read", from))?.path();
+        let Some(name) = source.file_name() else { continue };
+        let target = to.join(name);
+        if source.is_dir() {
+            link_folder(&source, &target)?;
+        } else if source.extension().is_some_and(|e| e == "arrow") {
+            fs::hard_link(&source, &target).map_err(Error::path("link", &target))?;
+        } else {
+            fs::copy(&source, &target).map_err(Error::path("copy", &target))?;
+        }
+    }
+    Ok(())
+}
+
+async fn write_parquet(table: Table, scale: f64, path: &Path) -> Result<()> {
+    let schema = table.generate(0.001, 1, 1).schema();
+    let parts = if table.order.is_empty() { 1 } else { 2 };
+    let partitions = (1..=parts).map(|part| -> Arc<dyn PartitionStream> {
+        Arc::new(Part { table, scale, part, parts, schema: Arc::clone(&schema) })
+    });
+    let source = StreamingTable::try_new(Arc::clone(&schema), partitions.collect())?;
+    let runtime = RuntimeEnvBuilder::new().with_memory_limit(SORT_MEMORY_BYTES, 1.0).build_arc()?;
+    let context = SessionContext::new_with_config_rt(SessionConfig::new(), runtime);
+    let mut rows = context.read_table(Arc::new(source))?;
+    if !table.order.is_empty() {
+        rows = rows.sort(table.order.iter().map(|c| col(*c).sort(true, false)).collect())?;
+    }
+    let file = File::create(path).map_err(Error::path("create", path))?;
+    let properties = WriterProperties::builder()
+        .set_compression(Compression::SNAPPY)
+        .set_max_row_group_row_count(Some(ROW_GROUP_ROWS))
+        .build();
+    let mut writer = ArrowWriter::try_new(file, schema, Some(properties))?;
+    let mut stream = rows.execute_stream().await?;
+    while let Some(batch) = stream.next().await {
+        writer.write(&batch?)?;
+    }
+    writer.close()?;
+    Ok(())
+}
+
+/// One part of a generated table as a partition.
+#[derive(Debug)]
+struct Part {
+    table: Table,
+    scale: f64,
+    part: i32,
+    parts: i32,
+    schema: SchemaRef,
+}
+
+impl PartitionStream for Part {
+    fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    fn execute(&self, _context: Arc<TaskContext>) -> SendableRecordBatchStream {
+        let rows = self.table.generate(self.scale, self.part, self.parts);
+        let batches = rows.map(|batch| -> datafusion::error::Result<RecordBatch> { Ok(batch?) });
+        Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&self.schema), futures::stream::iter(batches)))
+    }
+}

@@ -1,0 +1,95 @@
+//! What counting accesses costs: this build against its twin without counters.
+//!
+//! Instructions of a scan are exact to a few parts in ten thousand; the time of TPC-H has its spread. The twin comes of
+//! the same sources with feature `no-counters`; only three crates are built again for it.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::json;
+
+use super::queries::{self, Placed, Summary};
+use crate::bench::{Bench, Finding, Target};
+use crate::child::Child;
+use crate::data::StoreClone;
+use crate::error::{Error, Result};
+use crate::row::Sample;
+use crate::side::SideSpec;
+
+const TARGET: Target = Target::below(1.005, 1.001);
+const NAMES: (&str, &str) = ("counters on", "counters compiled out");
+
+/// Counts instructions of a scan, then times TPC-H.
+pub fn run(bench: &mut Bench) -> Result<()> {
+    let ours = std::env::current_exe().map_err(Error::io("cannot find this program"))?;
+    let twin = twin(&ours)?;
+    if !Command::new("valgrind").arg("--version").stdout(Stdio::null()).status().is_ok_and(|s| s.success()) {
+        return Err(Error::Missing("valgrind is missing: apt-get install valgrind".to_owned()));
+    }
+    let a = instructions(bench, NAMES.0, &ours)?;
+    let b = instructions(bench, NAMES.1, &twin)?;
+    bench.add(Finding {
+        sides: NAMES,
+        what: "scan, instructions",
+        values: &[a / b],
+        target: TARGET,
+        params: json!({ "instructions_a": a, "instructions_b": b, "rows": 1 << 20, "columns": 4 }),
+    });
+    times(bench, &ours, &twin)
+}
+
+/// TPC-H with all in DRAM. A build without counters knows no heat: both take up what another run saved.
+fn times(bench: &mut Bench, ours: &Path, twin: &Path) -> Result<()> {
+    let scale = bench.scale(1.0);
+    let heated = Placed::start(bench, "warm-up", scale, 1.0, false)?.into_store();
+    let stores = (StoreClone::of(&heated.path())?, StoreClone::of(&heated.path())?);
+    let start = |name: &str, program: &Path, store: &StoreClone| {
+        let spec = SideSpec::Terrace { store: store.path(), threads: bench.threads, nvm: false };
+        let mut child = Child::start_twin(name, program, &spec)?;
+        child.ask("place 1")?;
+        Ok::<_, Error>(child)
+    };
+    let (mut on, mut off) = (start(NAMES.0, ours, &stores.0)?, start(NAMES.1, twin, &stores.1)?);
+    let rounds = queries::rounds(bench, &mut on, &mut off)?;
+    queries::check_resident(&rounds, |(a, _)| a)?;
+    queries::check_resident(&rounds, |(_, b)| b)?;
+    let params = json!({ "scale": scale, "threads": bench.threads });
+    let summary = Summary { sides: NAMES, label: "", mean: TARGET, each: TARGET, params };
+    queries::add_rows(bench, &summary, &rounds, |a, b| a.ms / b.ms);
+    Ok(())
+}
+
+fn twin(ours: &Path) -> Result<PathBuf> {
+    let asked = std::env::var_os("TERRACE_BENCH_NO_COUNTERS").map(PathBuf::from);
+    let twin = asked.unwrap_or_else(|| ours.with_file_name("terrace-bench-no-counters"));
+    if twin.is_file() {
+        return Ok(twin);
+    }
+    Err(Error::Missing(format!(
+        "{} is missing. Build it, then this program again: cargo build --release -p terrace-bench --features no-counters \
+         && cp target/release/terrace-bench{{,-no-counters}} && cargo build --release -p terrace-bench",
+        twin.display()
+    )))
+}
+
+/// Instructions of the measured part of the scan.
+fn instructions(bench: &mut Bench, name: &str, program: &Path) -> Result<f64> {
+    let folder = bench.scratch("callgrind");
+    let (store, out) = (folder.join("store"), folder.join("out"));
+    std::fs::create_dir_all(&folder).map_err(Error::path("create", &folder))?;
+    let mut command = Command::new("valgrind");
+    command
+        .args(["-q", "--tool=callgrind", "--collect-atstart=no", "--toggle-collect=*measured_scan*"])
+        .arg(format!("--callgrind-out-file={}", out.display()))
+        .arg(program)
+        .args(["side", &serde_json::to_string(&SideSpec::Micro { store })?]);
+    let mut child = Child::start_command(name, command)?;
+    child.ask("scan")?;
+    drop(child);
+    let text = std::fs::read_to_string(&out).map_err(Error::path("read", &out))?;
+    let totals = text.lines().find_map(|line| line.strip_prefix("totals:")?.trim().parse::<f64>().ok());
+    std::fs::remove_dir_all(&folder).map_err(Error::path("remove", &folder))?;
+    let count = totals.filter(|t| *t > 0.0).ok_or_else(|| Error::failed("callgrind counted nothing"))?;
+    bench.keep(name, "instructions", Sample::new(0.0).with("instructions", count));
+    Ok(count)
+}

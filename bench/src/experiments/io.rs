@@ -1,0 +1,93 @@
+//! What the device gives, and how much of it arrives: cold scans and random reads.
+
+use serde_json::json;
+
+use crate::bench::{Bench, Finding, Target};
+use crate::child::Child;
+use crate::error::{Error, Result};
+use crate::side::SideSpec;
+use crate::statistics::median;
+
+fn megabytes_per_s(sample: &crate::row::Sample, bytes: &str) -> f64 {
+    sample.value(bytes) / sample.ms / 1e3
+}
+
+/// `SELECT *` of lineitem with nothing resident, against raw reads of the same files.
+pub fn cold_scan(bench: &mut Bench) -> Result<()> {
+    let scale = bench.scale(10.0);
+    let data = bench.dataset(scale)?;
+    let store = data.clone_store()?;
+    let spec = SideSpec::Terrace { store: store.path(), threads: bench.threads, nvm: false };
+    let mut scan = Child::start("Terrace, cold scan", &spec)?;
+    let table = scan.ask("table lineitem")?;
+    let folder = data.store().join("ssd").join(format!("t{}", table.value("id")));
+    let mut raw = Child::start("raw io_uring", &SideSpec::Device { folder })?;
+    let (query, read) = ("sql SELECT * FROM lineitem", "sequential 1048576 8");
+    scan.ask(query)?;
+    raw.ask(read)?;
+    let (mut ratios, mut ours, mut device) = (Vec::new(), Vec::new(), Vec::new());
+    while bench.another(ratios.len()) {
+        let (a, b) = (bench.ask(&mut scan, query)?, bench.ask(&mut raw, read)?);
+        if a.value("cold_bytes") < table.value("bytes") * 0.99 {
+            return Err(Error::failed("the scan did not read the whole table from disk"));
+        }
+        ours.push(megabytes_per_s(&a, "cold_bytes"));
+        device.push(megabytes_per_s(&b, "bytes"));
+        ratios.push(megabytes_per_s(&a, "cold_bytes") / megabytes_per_s(&b, "bytes"));
+    }
+    bench.add(Finding {
+        sides: (scan.name(), raw.name()),
+        what: "lineitem, all columns",
+        values: &ratios,
+        target: Target::above(0.85, 0.95),
+        params: json!({
+            "scale": scale, "threads": bench.threads, "bytes": table.value("bytes"), "block_bytes": 1 << 20, "depth": 8,
+            "mb_per_s_a": median(&ours), "mb_per_s_b": median(&device),
+        }),
+    });
+    Ok(())
+}
+
+/// Random reads by the store's engine, against raw ones.
+pub fn point_reads(bench: &mut Bench) -> Result<()> {
+    let scale = bench.scale(10.0);
+    let data = bench.dataset(scale)?;
+    let folder = largest_folder(&data.store().join("ssd"))?;
+    let mut engine = Child::start("store I/O engine", &SideSpec::Engine { folder: folder.clone() })?;
+    let mut raw = Child::start("raw io_uring", &SideSpec::Device { folder })?;
+    for (block, depth) in [(4096, 1), (4096, 32), (16_384, 32)] {
+        let count = if bench.quick { 4000 } else { 40_000 };
+        let op = format!("random {block} {depth} {count}");
+        engine.ask(&op)?;
+        raw.ask(&op)?;
+        let (mut ratios, mut a_rate, mut b_rate) = (Vec::new(), Vec::new(), Vec::new());
+        while bench.another(ratios.len()) {
+            let (a, b) = (bench.ask(&mut engine, &op)?, bench.ask(&mut raw, &op)?);
+            ratios.push(b.ms / a.ms);
+            a_rate.push(a.value("reads") / a.ms * 1e3);
+            b_rate.push(b.value("reads") / b.ms * 1e3);
+        }
+        bench.add(Finding {
+            sides: (engine.name(), raw.name()),
+            what: &format!("{} KiB, depth {depth}", block / 1024),
+            values: &ratios,
+            target: Target::above(0.8, 0.95),
+            params: json!({
+                "scale": scale, "block_bytes": block, "depth": depth, "reads": count,
+                "reads_per_s_a": median(&a_rate), "reads_per_s_b": median(&b_rate),
+            }),
+        });
+    }
+    Ok(())
+}
+
+fn largest_folder(dir: &std::path::Path) -> Result<std::path::PathBuf> {
+    let mut largest = (0, dir.to_path_buf());
+    for entry in std::fs::read_dir(dir).map_err(Error::path("read", dir))? {
+        let path = entry.map_err(Error::path("read", dir))?.path();
+        let files = path.is_dir().then(|| std::fs::read_dir(&path).map(Iterator::count));
+        let count = files.transpose().map_err(Error::path("read", &path))?.unwrap_or(0);
+        largest = largest.max((count, path));
+    }
+    Ok(largest.1)
+}

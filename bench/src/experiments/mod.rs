@@ -1,0 +1,149 @@
+//! The experiments, by name and by the figure they measure.
+
+mod counters;
+mod io;
+mod memory;
+mod queries;
+mod restart;
+mod solver;
+mod tiered;
+mod tpch;
+
+use crate::bench::Bench;
+use crate::error::{Error, Result};
+
+/// Something that can be measured.
+#[derive(Debug)]
+pub struct Experiment {
+    /// Its name.
+    pub name: &'static str,
+    /// The figure; "-" for a comparison that no figure asks for.
+    pub figure: &'static str,
+    /// What it compares.
+    pub about: &'static str,
+    /// Measures and adds rows.
+    pub run: fn(&mut Bench) -> Result<()>,
+}
+
+/// All experiments, in order of their figures.
+pub const ALL: &[Experiment] = &[
+    Experiment {
+        name: "tpch-memtable",
+        figure: "P1",
+        about: "TPC-H, all segments in DRAM, against DataFusion's memory tables",
+        run: tpch::memtable,
+    },
+    Experiment {
+        name: "tpch-duckdb",
+        figure: "P2",
+        about: "TPC-H, all segments in DRAM, against DuckDB in memory",
+        run: tpch::duckdb,
+    },
+    Experiment {
+        name: "tpch-parquet",
+        figure: "-",
+        about: "TPC-H, all segments in DRAM, against DataFusion on Parquet files",
+        run: tpch::parquet,
+    },
+    Experiment {
+        name: "tpch-tiered",
+        figure: "P3",
+        about: "TPC-H, 10 % of the bytes in DRAM and the rest on SSD, against the all-in-DRAM time or the device",
+        run: tiered::ssd,
+    },
+    Experiment {
+        name: "server-memory",
+        figure: "P3",
+        about: "resident memory of a server with the small budget, against budget + query memory + 300 MB",
+        run: memory::run,
+    },
+    Experiment {
+        name: "tpch-nvm",
+        figure: "P4",
+        about: "TPC-H, 10 % of the bytes in DRAM and the rest on emulated, slowed NVM, against all in DRAM",
+        run: tiered::nvm,
+    },
+    Experiment {
+        name: "cold-scan",
+        figure: "P7",
+        about: "a cold scan of lineitem, against raw sequential reads of its files",
+        run: io::cold_scan,
+    },
+    Experiment {
+        name: "point-reads",
+        figure: "P8",
+        about: "random reads of 4 and 16 KiB by the store's I/O engine, against raw ones at the same depth",
+        run: io::point_reads,
+    },
+    Experiment {
+        name: "counters",
+        figure: "P9",
+        about: "access counters on, against compiled out: instructions of a scan, time of TPC-H",
+        run: counters::run,
+    },
+    Experiment {
+        name: "solver",
+        figure: "P10",
+        about: "time and proven gap of placement problems of 100 k and 1 M segments on 4 tiers",
+        run: solver::run,
+    },
+    Experiment {
+        name: "restart",
+        figure: "P17",
+        about: "process start until the first query answers, ten times the data against once",
+        run: restart::run,
+    },
+];
+
+/// The experiments that names mean: an experiment, a figure, or `all`; each once.
+pub fn choose(names: &[String]) -> Result<Vec<&'static Experiment>> {
+    let mut chosen: Vec<&Experiment> = Vec::new();
+    for name in names {
+        let meant = |e: &&Experiment| {
+            name == "all" || e.name.eq_ignore_ascii_case(name) || e.figure != "-" && e.figure.eq_ignore_ascii_case(name)
+        };
+        let found: Vec<&Experiment> = ALL.iter().filter(meant).collect();
+        if found.is_empty() {
+            return Err(unknown(name));
+        }
+        chosen.extend(found);
+    }
+    let mut once: Vec<&Experiment> = Vec::new();
+    for experiment in chosen {
+        if !once.iter().any(|e| e.name == experiment.name) {
+            once.push(experiment);
+        }
+    }
+    Ok(once)
+}
+
+fn unknown(name: &str) -> Error {
+    let known = ALL.iter().flat_map(|e| [e.name, e.figure]).chain(["all"]).filter(|k| *k != "-");
+    let lower = name.to_lowercase();
+    let near = known.max_by(|a, b| {
+        let near = |known: &str| strsim::jaro_winkler(&known.to_lowercase(), &lower);
+        near(a).total_cmp(&near(b))
+    });
+    let near = near.unwrap_or("all");
+    Error::failed(format!(
+        "there is no experiment or figure '{name}'; did you mean '{near}'? `terrace-bench list` shows all"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+
+    #[test]
+    fn names_and_figures_are_found_and_typos_are_answered() {
+        let names = |asked: &[&str]| {
+            let asked: Vec<String> = asked.iter().map(|a| (*a).to_owned()).collect();
+            choose(&asked).map(|c| c.iter().map(|e| e.name).collect::<Vec<_>>())
+        };
+        assert_eq!(names(&["p1", "tpch-memtable", "P3"]).unwrap(), ["tpch-memtable", "tpch-tiered", "server-memory"]);
+        assert_eq!(names(&["all"]).unwrap().len(), ALL.len());
+        let error = names(&["tpch-memtabel"]).unwrap_err().to_string();
+        assert!(error.contains("'tpch-memtable'"), "{error}");
+    }
+}

@@ -1,0 +1,148 @@
+//! Rounds of the 22 queries on two sides in turn, and the rows that come of them.
+
+use serde_json::json;
+
+use crate::bench::{Bench, Finding, Target};
+use crate::child::Child;
+use crate::data::StoreClone;
+use crate::error::{Error, Result};
+use crate::row::Sample;
+use crate::side::SideSpec;
+use crate::statistics::{geomean, median};
+use crate::tpch;
+
+/// Samples of both sides, per round and query.
+pub type Rounds = Vec<Vec<(Sample, Sample)>>;
+
+/// Runs all queries once on each side to warm up, then in turn, round after round. Fails when a query returns another
+/// number of rows on the other side.
+pub fn rounds(bench: &mut Bench, a: &mut Child, b: &mut Child) -> Result<Rounds> {
+    let mut rounds = Vec::new();
+    let mut warm = true;
+    while warm || bench.another(rounds.len()) {
+        let mut round = Vec::new();
+        for query in tpch::names() {
+            let pair = match warm {
+                true => (a.ask(&query)?, b.ask(&query)?),
+                false => (bench.ask(a, &query)?, bench.ask(b, &query)?),
+            };
+            if pair.0.value("rows") != pair.1.value("rows") {
+                let (a_rows, b_rows) = (pair.0.value("rows"), pair.1.value("rows"));
+                let (a, b) = (a.name(), b.name());
+                return Err(Error::failed(format!("{query}: {a} returns {a_rows} rows, {b} returns {b_rows}")));
+            }
+            round.push(pair);
+        }
+        if !warm {
+            rounds.push(round);
+        }
+        warm = false;
+    }
+    Ok(rounds)
+}
+
+/// How rounds become rows.
+pub struct Summary<'a> {
+    /// Names of the sides.
+    pub sides: (&'a str, &'a str),
+    /// Put before the name of a query, when an experiment has several kinds of rows.
+    pub label: &'a str,
+    /// Target of the geometric mean.
+    pub mean: Target,
+    /// Target of each query and of the worst.
+    pub each: Target,
+    /// Scale and whatever else is worth telling.
+    pub params: serde_json::Value,
+}
+
+/// Adds one row per query, one for the geometric mean and one for the worst query, with `ratio` of each pair.
+pub fn add_rows(bench: &mut Bench, summary: &Summary<'_>, rounds: &Rounds, ratio: impl Fn(&Sample, &Sample) -> f64) {
+    let per_round: Vec<Vec<f64>> = rounds.iter().map(|r| r.iter().map(|(a, b)| ratio(a, b)).collect()).collect();
+    let mut worst = (String::new(), Vec::new());
+    for (index, query) in tpch::names().enumerate() {
+        let values: Vec<f64> = per_round.iter().filter_map(|round| round.get(index).copied()).collect();
+        let of = |side: fn(&(Sample, Sample)) -> f64| {
+            median(&rounds.iter().filter_map(|round| round.get(index).map(side)).collect::<Vec<_>>())
+        };
+        let mut params = summary.params.clone();
+        if let Some(params) = params.as_object_mut() {
+            params.insert("query".to_owned(), json!(query));
+            params.insert("ms_a".to_owned(), json!(of(|(a, _)| a.ms)));
+            params.insert("ms_b".to_owned(), json!(of(|(_, b)| b.ms)));
+            params.insert("cold_bytes".to_owned(), json!(of(|(a, _)| a.value("cold_bytes"))));
+        }
+        let what = format!("{}{query}", summary.label);
+        add(bench, summary, &what, &values, summary.each, params);
+        if worst.1.is_empty() || median(&values) > median(&worst.1) {
+            worst = (query, values);
+        }
+    }
+    let means: Vec<f64> = per_round.iter().map(|round| geomean(round)).collect();
+    let sums = |side: fn(&(Sample, Sample)) -> f64| {
+        median(&rounds.iter().map(|round| round.iter().map(side).sum()).collect::<Vec<_>>())
+    };
+    let mut params = summary.params.clone();
+    if let Some(params) = params.as_object_mut() {
+        params.insert("query".to_owned(), json!("geomean"));
+        params.insert("sum_ms_a".to_owned(), json!(sums(|(a, _)| a.ms)));
+        params.insert("sum_ms_b".to_owned(), json!(sums(|(_, b)| b.ms)));
+    }
+    add(bench, summary, &format!("{}geomean", summary.label), &means, summary.mean, params);
+    let mut params = summary.params.clone();
+    if let Some(params) = params.as_object_mut() {
+        params.insert("query".to_owned(), json!("worst"));
+        params.insert("worst".to_owned(), json!(worst.0));
+    }
+    add(bench, summary, &format!("{}worst ({})", summary.label, worst.0), &worst.1, summary.each, params);
+}
+
+fn add(
+    bench: &mut Bench,
+    summary: &Summary<'_>,
+    what: &str,
+    values: &[f64],
+    target: Target,
+    params: serde_json::Value,
+) {
+    bench.add(Finding { sides: summary.sides, what, values, target, params });
+}
+
+/// A Terrace side over its own copy of the data, placed by one round of queries and one epoch.
+pub struct Placed {
+    /// The side.
+    pub child: Child,
+    /// Bytes of all segments.
+    pub total_bytes: f64,
+    /// What the epoch said.
+    pub placed: Sample,
+    store: StoreClone,
+}
+
+impl Placed {
+    /// Starts it with `share` of all bytes in DRAM, the rest on NVM or on SSD.
+    pub fn start(bench: &mut Bench, name: &str, scale: f64, share: f64, nvm: bool) -> Result<Self> {
+        let store = bench.dataset(scale)?.clone_store()?;
+        let spec = SideSpec::Terrace { store: store.path(), threads: bench.threads, nvm };
+        let mut child = Child::start(name, &spec)?;
+        for query in tpch::names() {
+            child.ask(&query)?;
+        }
+        let placed = bench.ask(&mut child, &format!("place {share}"))?;
+        Ok(Self { child, total_bytes: placed.value("total_bytes"), placed, store })
+    }
+
+    /// Ends the side; its data directory remembers the heat.
+    pub fn into_store(self) -> StoreClone {
+        self.store
+    }
+}
+
+/// Fails when a side that should hold everything in memory read from disk.
+pub fn check_resident(rounds: &Rounds, side: impl Fn(&(Sample, Sample)) -> &Sample) -> Result<()> {
+    let cold: f64 = rounds.iter().flatten().map(|pair| side(pair).value("cold_bytes")).sum();
+    if cold == 0.0 {
+        return Ok(());
+    }
+    let message = format!("a side that should hold all in memory read {cold} bytes from disk while it was measured");
+    Err(Error::failed(message))
+}

@@ -1,0 +1,82 @@
+//! TPC-H with every segment in DRAM, against the peers.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use serde_json::json;
+
+use super::queries::{self, Placed, Summary};
+use crate::bench::{Bench, Target};
+use crate::child::Child;
+use crate::error::{Error, Result};
+use crate::side::SideSpec;
+use crate::tpch::{QUERIES, TABLES, names};
+
+const DUCKDB_SIDE: &str = include_str!("../side/duckdb.py");
+
+/// Against DataFusion's memory tables.
+pub fn memtable(bench: &mut Bench) -> Result<()> {
+    let scale = bench.scale(1.0);
+    bench.dataset(scale)?;
+    let spec = SideSpec::MemTable { data_dir: bench.data_dir.clone(), scale, threads: bench.threads };
+    let peer = Child::start("DataFusion MemTable", &spec)?;
+    compare(bench, scale, peer, Target::below(1.0, 0.5), Target::below(1.1, 0.5))
+}
+
+/// Against DataFusion on Parquet files.
+pub fn parquet(bench: &mut Bench) -> Result<()> {
+    let scale = bench.scale(1.0);
+    bench.dataset(scale)?;
+    let spec = SideSpec::Parquet { data_dir: bench.data_dir.clone(), scale, threads: bench.threads };
+    let peer = Child::start("DataFusion on Parquet", &spec)?;
+    compare(bench, scale, peer, Target::below(1.0, 0.5), Target::below(1.0, 0.5))
+}
+
+/// Against DuckDB.
+pub fn duckdb(bench: &mut Bench) -> Result<()> {
+    let scale = bench.scale(1.0);
+    let data = bench.dataset(scale)?;
+    let tables: serde_json::Map<_, _> =
+        TABLES.iter().map(|t| (t.name.to_owned(), json!(data.parquet(t.name)))).collect();
+    let queries: serde_json::Map<_, _> = names().zip(QUERIES).map(|(name, sql)| (name, json!(sql))).collect();
+    let spec = json!({ "threads": bench.threads, "tables": tables, "queries": queries });
+    let mut command = Command::new(python()?);
+    command.args(["-c", DUCKDB_SIDE, &spec.to_string()]);
+    let peer = Child::start_command("DuckDB", command)?;
+    compare(bench, scale, peer, Target::below(1.6, 1.0), Target::below(1.6, 1.0))
+}
+
+fn compare(bench: &mut Bench, scale: f64, mut peer: Child, mean: Target, each: Target) -> Result<()> {
+    let mut ours = Placed::start(bench, "Terrace, all in DRAM", scale, 1.0, false)?;
+    let rounds = queries::rounds(bench, &mut ours.child, &mut peer)?;
+    queries::check_resident(&rounds, |(a, _)| a)?;
+    let mut params = json!({ "scale": scale, "threads": bench.threads, "batch_rows": 8192 });
+    if let (Some(params), Some(version)) = (params.as_object_mut(), peer.ready.values.get("version")) {
+        params.insert("duckdb".to_owned(), json!(format!("{version:.1}")));
+    }
+    let sides = (ours.child.name(), peer.name());
+    queries::add_rows(bench, &Summary { sides, label: "", mean, each, params }, &rounds, |a, b| a.ms / b.ms);
+    Ok(())
+}
+
+/// A Python that has DuckDB: `TERRACE_BENCH_PYTHON`, else that of the tests, else the system's.
+fn python() -> Result<PathBuf> {
+    let tests = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/.work/venv/bin/python"));
+    let asked = std::env::var_os("TERRACE_BENCH_PYTHON").map(PathBuf::from);
+    let mut candidates = match asked {
+        Some(python) => vec![python],
+        None => vec![tests, PathBuf::from("python3")],
+    };
+    let works = |python: &PathBuf| {
+        let check = Command::new(python).args(["-c", "import duckdb, pyarrow"]).output();
+        check.is_ok_and(|output| output.status.success())
+    };
+    candidates.retain(works);
+    candidates.into_iter().next().ok_or_else(|| {
+        Error::Missing(
+            "no Python with DuckDB: python3 -m venv tests/.work/venv && tests/.work/venv/bin/pip install duckdb pyarrow \
+             (or set TERRACE_BENCH_PYTHON)"
+                .to_owned(),
+        )
+    })
+}

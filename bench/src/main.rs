@@ -1,0 +1,39 @@
+//! `terrace-bench`: every figure of Terrace, as a ratio of two sides measured in turn on one machine.
+//!
+//! ```text
+//!   cli         list, run
+//!   experiments one noun per file; each names the figure it measures
+//!   bench       what an experiment works with: options, children, rows
+//!   child side  a side in its own process: JSON lines over stdin and stdout
+//!   data tpch   TPC-H, generated and clustered once, read by all sides
+//!   row report  results, as JSON and as one HTML page
+//! ```
+
+// Benchmarks measure the machine's own time; there is nothing to simulate.
+#![allow(clippy::disallowed_methods)]
+
+mod bench;
+mod child;
+mod cli;
+mod data;
+mod environment;
+mod error;
+mod experiments;
+mod report;
+mod row;
+mod side;
+mod statistics;
+mod tpch;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> std::process::ExitCode {
+    match cli::run() {
+        Ok(()) => std::process::ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            std::process::ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! What the disk gives: reads of whole files in order, and of random places, through a bare io_uring or through the
+//! store's own I/O engine.
+//!
+//! The bare loop is the yardstick, so it does nothing but read: O_DIRECT, one ring, one buffer per operation in flight.
+
+use std::fs::{File, OpenOptions};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
+use io_uring::{IoUring, opcode, types};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use terrace_tier_store::io::{BlockIo, IoFile, best_engine};
+
+use super::{Side, ms_since, unknown};
+use crate::error::{Error, Result};
+use crate::row::Sample;
+
+const BLOCK: usize = 4096;
+
+/// A read: file, offset, length.
+type Read = (usize, u64, usize);
+
+/// The side.
+pub struct Device {
+    files: Vec<(PathBuf, u64)>,
+    engine: Option<Arc<dyn BlockIo>>,
+    passes: u64,
+}
+
+impl Device {
+    /// A bare io_uring.
+    pub fn raw(folder: &Path) -> Result<Self> {
+        Ok(Self { files: chunk_files(folder)?, engine: None, passes: 0 })
+    }
+
+    /// The store's engine.
+    pub fn engine(folder: &Path) -> Result<Self> {
+        Ok(Self { files: chunk_files(folder)?, engine: Some(best_engine()), passes: 0 })
+    }
+
+    /// Every byte of every file, in order.
+    fn sequential(&self, block: usize) -> Vec<Read> {
+        let pieces = |(file, (_, len)): (usize, &(PathBuf, u64))| {
+            let len = *len;
+            (0..len).step_by(block).map(move |at| (file, at, block.min((len - at) as usize))).collect::<Vec<_>>()
+        };
+        self.files.iter().enumerate().flat_map(pieces).collect()
+    }
+
+    fn random(&self, block: usize, count: usize) -> Vec<Read> {
+        let mut rng = StdRng::seed_from_u64(self.passes);
+        let large: Vec<usize> = (0..self.files.len()).filter(|f| self.len(*f) > block as u64).collect();
+        let place = |_| {
+            let file = large.get(rng.random_range(0..large.len()))?;
+            let blocks = (self.len(*file) - block as u64) / BLOCK as u64;
+            Some((*file, rng.random_range(0..=blocks) * BLOCK as u64, block))
+        };
+        if large.is_empty() { Vec::new() } else { (0..count).filter_map(place).collect() }
+    }
+
+    fn len(&self, file: usize) -> u64 {
+        self.files.get(file).map_or(0, |(_, len)| *len)
+    }
+
+    fn read(&self, reads: &[Read], depth: usize) -> Result<Sample> {
+        let start = Instant::now();
+        let bytes = match &self.engine {
+            Some(engine) => self.read_by_engine(engine, reads, depth)?,
+            None => self.read_raw(reads, depth)?,
+        };
+        Ok(Sample::new(ms_since(start)).with("bytes", bytes as f64).with("reads", reads.len() as f64))
+    }
+
+    fn read_by_engine(&self, engine: &Arc<dyn BlockIo>, reads: &[Read], depth: usize) -> Result<u64> {
+        let files = self.files.iter().map(|(path, _)| engine.open(path));
+        let files = files.collect::<std::result::Result<Vec<Arc<IoFile>>, _>>()?;
+        let mut waiting = reads.iter();
+        let mut running = FuturesUnordered::new();
+        let mut bytes = 0;
+        futures::executor::block_on(async {
+            loop {
+                while running.len() < depth {
+                    let Some((file, offset, len)) = waiting.next() else { break };
+                    if let Some(file) = files.get(*file) {
+                        running.push(engine.read(file, *offset, *len));
+                    }
+                }
+                match running.next().await {
+                    Some(buffer) => bytes += buffer?.as_slice().len() as u64,
+                    None => return Ok(bytes),
+                }
+            }
+        })
+    }
+
+    fn read_raw(&self, reads: &[Read], depth: usize) -> Result<u64> {
+        let open = |(path, _): &(PathBuf, u64)| {
+            OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(path).map_err(Error::path("open", path))
+        };
+        let files = self.files.iter().map(open).collect::<Result<Vec<File>>>()?;
+        let largest = reads.iter().map(|(_, _, len)| *len).max().unwrap_or(BLOCK).next_multiple_of(BLOCK);
+        let mut buffers: Vec<AlignedVec> = (0..depth).map(|_| AlignedVec::new(largest)).collect();
+        let mut ring = IoUring::new(depth as u32).map_err(Error::io("io_uring is not available"))?;
+        let (mut free, mut waiting, mut bytes) = ((0..depth).collect::<Vec<_>>(), reads.iter(), 0);
+        loop {
+            while let Some(slot) = free.pop() {
+                let Some((file, offset, len)) = waiting.next() else {
+                    free.push(slot);
+                    break;
+                };
+                let (Some(file), Some(buffer)) = (files.get(*file), buffers.get_mut(slot)) else { continue };
+                let len = len.next_multiple_of(BLOCK) as u32;
+                let entry = opcode::Read::new(types::Fd(file.as_raw_fd()), buffer.start(), len)
+                    .offset(*offset)
+                    .build()
+                    .user_data(slot as u64);
+                // SAFETY: the file and the buffer of this slot live until the loop ends, which is after the slot's
+                // completion was seen; no other operation uses the slot meanwhile. On an early return the process ends.
+                let pushed = unsafe { ring.submission().push(&entry) };
+                pushed.map_err(|_| Error::failed("the submission queue is full"))?;
+            }
+            if free.len() == depth {
+                return Ok(bytes);
+            }
+            if let Err(error) = ring.submit_and_wait(1) {
+                abandon("io_uring_enter", &error);
+            }
+            for done in ring.completion() {
+                if done.result() < 0 {
+                    abandon("read", &std::io::Error::from_raw_os_error(-done.result()));
+                }
+                bytes += done.result() as u64;
+                free.push(done.user_data() as usize);
+            }
+        }
+    }
+}
+
+/// Ends the process: the kernel may still write to buffers that an unwinding would free.
+fn abandon(what: &str, error: &std::io::Error) -> ! {
+    eprintln!("{what}: {error}");
+    std::process::exit(1)
+}
+
+impl Side for Device {
+    fn run(&mut self, op: &str) -> Result<Sample> {
+        self.passes += 1;
+        let words: Vec<&str> = op.split(' ').collect();
+        let number = |text: &str| text.parse::<usize>().map_err(|_| unknown(op));
+        match words.as_slice() {
+            ["sequential", block, depth] => self.read(&self.sequential(number(block)?), number(depth)?),
+            ["random", block, depth, count] => self.read(&self.random(number(block)?, number(count)?), number(depth)?),
+            _ => Err(unknown(op)),
+        }
+    }
+}
+
+/// Memory whose usable part starts at a whole block.
+struct AlignedVec {
+    bytes: Vec<u8>,
+}
+
+impl AlignedVec {
+    fn new(len: usize) -> Self {
+        // Written once, so that no page is missing during a measurement.
+        Self { bytes: vec![1; len + BLOCK] }
+    }
+
+    fn start(&mut self) -> *mut u8 {
+        let shift = self.bytes.as_ptr().align_offset(BLOCK).min(BLOCK);
+        self.bytes.get_mut(shift..).map_or(std::ptr::null_mut(), |usable| usable.as_mut_ptr())
+    }
+}
+
+/// The chunk files of a folder with their lengths, in order of their numbers.
+fn chunk_files(folder: &Path) -> Result<Vec<(PathBuf, u64)>> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder).map_err(Error::path("read", folder))? {
+        let path = entry.map_err(Error::path("read", folder))?.path();
+        let number = path.file_stem().and_then(|s| s.to_str()?.strip_prefix('c')?.parse::<u64>().ok());
+        let len = path.metadata().map_err(Error::path("read", &path))?.len();
+        files.extend(number.map(|number| (number, path, len)));
+    }
+    files.sort();
+    Ok(files.into_iter().map(|(_, path, len)| (path, len)).collect())
+}

@@ -1,0 +1,23 @@
+# DuckDB as a side: the same JSON lines as the others. argv[1]: {"threads", "tables": {name: file}, "queries": {op: sql}}
+import json
+import sys
+import time
+
+import duckdb
+
+spec = json.loads(sys.argv[1])
+connection = duckdb.connect(":memory:", config={"threads": spec["threads"]})
+for table, file in spec["tables"].items():
+    connection.execute(f"CREATE TABLE {table} AS SELECT * FROM read_parquet('{file}')")
+version = float(".".join(duckdb.__version__.split(".")[:2]))
+print(json.dumps({"ms": 0, "values": {"version": version}}), flush=True)
+
+for line in sys.stdin:
+    op = json.loads(line)["op"]
+    try:
+        start = time.perf_counter()
+        rows = connection.execute(spec["queries"][op]).to_arrow_table().num_rows
+        answer = {"ms": (time.perf_counter() - start) * 1e3, "values": {"rows": rows}}
+    except Exception as error:
+        answer = {"error": str(error)}
+    print(json.dumps(answer), flush=True)

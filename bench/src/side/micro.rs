@@ -1,0 +1,80 @@
+//! A scan in one thread whose instructions can be counted: four columns of a million rows, all in DRAM, summed.
+//!
+//! `callgrind` collects between entry and exit of [`measured_scan`] only, so loading does not count.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use arrow::array::{Array, ArrayRef, Int64Array, RecordBatch};
+use datafusion::functions_aggregate::expr_fn::sum;
+use datafusion::prelude::{SessionConfig, SessionContext, col};
+use futures::StreamExt;
+use terrace_planner_ext::TierTable;
+use terrace_tier_store::table::{Table, TableDefinition, TableName};
+use terrace_tier_store::{Store, StoreOptions};
+use tokio::runtime::Runtime;
+
+use super::{Side, ms_since, unknown};
+use crate::error::{Error, Result};
+use crate::row::Sample;
+
+const ROWS: i64 = 1 << 20;
+const COLUMNS: [&str; 4] = ["a", "b", "c", "d"];
+const SCANS: usize = 4;
+
+/// The side.
+pub struct Micro {
+    runtime: Runtime,
+    store: Arc<Store>,
+    table: Arc<Table>,
+}
+
+impl Micro {
+    /// Loads the rows into a new store in `data_dir`.
+    pub fn new(data_dir: &Path) -> Result<Self> {
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().build().map_err(Error::io("cannot start a runtime"))?;
+        let store = Store::open(StoreOptions::new(data_dir))?;
+        let column = |factor: i64| -> ArrayRef {
+            Arc::new((0..ROWS).map(|row| Some(row.wrapping_mul(factor) % 1009)).collect::<Int64Array>())
+        };
+        let columns = COLUMNS.iter().zip([1, 7, 31, 127]).map(|(name, factor)| (*name, column(factor)));
+        let rows = RecordBatch::try_from_iter(columns)?;
+        let name = TableName::new("public", "micro");
+        let mut ingest = store.ingest_new(TableDefinition::new(name.clone(), rows.schema()), false)?;
+        ingest.write(rows)?;
+        ingest.finish()?;
+        let table = store.table(&name)?;
+        Ok(Self { runtime, store, table })
+    }
+}
+
+impl Side for Micro {
+    fn run(&mut self, op: &str) -> Result<Sample> {
+        if op != "scan" {
+            return Err(unknown(op));
+        }
+        let start = Instant::now();
+        for _ in 0..SCANS {
+            measured_scan(&self.runtime, &self.store, &self.table)?;
+        }
+        Ok(Sample::new(ms_since(start)))
+    }
+}
+
+/// One scan, planning included.
+#[inline(never)]
+fn measured_scan(runtime: &Runtime, store: &Arc<Store>, table: &Arc<Table>) -> Result<()> {
+    let source = TierTable::new(Arc::clone(store), Arc::clone(table), table.version());
+    let config = SessionConfig::new().with_target_partitions(1);
+    let context = SessionContext::new_with_config(config);
+    runtime.block_on(async {
+        let sums = COLUMNS.iter().map(|c| sum(col(*c))).collect();
+        let mut stream = context.read_table(Arc::new(source))?.aggregate(Vec::new(), sums)?.execute_stream().await?;
+        while let Some(batch) = stream.next().await {
+            std::hint::black_box(batch?.column(0).len());
+        }
+        Ok(())
+    })
+}

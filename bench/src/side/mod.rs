@@ -1,0 +1,153 @@
+//! The child's half of a side: what it is, and the loop that answers requests.
+
+pub mod datafusion;
+pub mod device;
+pub mod micro;
+pub mod solver;
+pub mod terrace;
+
+use std::io::{BufRead, Write};
+use std::path::PathBuf;
+use std::time::Instant;
+
+use serde::{Deserialize, Serialize};
+
+use crate::data::Dataset;
+use crate::error::{Error, Result};
+use crate::row::Sample;
+
+/// What a side is and works on.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum SideSpec {
+    /// Makes the data of a scale, then has nothing to answer.
+    Prepare {
+        /// Folder of all data.
+        data_dir: PathBuf,
+        /// Scale factor.
+        scale: f64,
+    },
+    /// The engine over a store; `place` requests decide what is resident.
+    Terrace {
+        /// Its data directory.
+        store: PathBuf,
+        /// Threads and partitions.
+        threads: usize,
+        /// With an emulated NVM tier that holds everything, slowed down.
+        nvm: bool,
+    },
+    /// DataFusion over memory tables.
+    MemTable {
+        /// Folder of all data.
+        data_dir: PathBuf,
+        /// Scale factor.
+        scale: f64,
+        /// Threads and partitions.
+        threads: usize,
+    },
+    /// DataFusion over Parquet files.
+    Parquet {
+        /// Folder of all data.
+        data_dir: PathBuf,
+        /// Scale factor.
+        scale: f64,
+        /// Threads and partitions.
+        threads: usize,
+    },
+    /// Reads of files without Terrace.
+    Device {
+        /// The files' folder.
+        folder: PathBuf,
+    },
+    /// Reads of files through the store's I/O engine.
+    Engine {
+        /// The files' folder.
+        folder: PathBuf,
+    },
+    /// Placement problems.
+    Solver {
+        /// Segments of the problem.
+        segments: usize,
+    },
+    /// A small scan in one thread, for counting instructions.
+    Micro {
+        /// An empty folder.
+        store: PathBuf,
+    },
+}
+
+/// Something that answers requests.
+pub trait Side {
+    /// Does `op` and says how long it took.
+    fn run(&mut self, op: &str) -> Result<Sample>;
+}
+
+#[derive(Debug, Deserialize)]
+struct Request {
+    op: String,
+}
+
+/// Builds the side and answers until the input ends.
+pub fn serve(spec: &str) -> Result<()> {
+    let spec: SideSpec = serde_json::from_str(spec)?;
+    let built = build(spec);
+    let mut output = std::io::stdout().lock();
+    let mut side = match built {
+        Ok(side) => {
+            write(&mut output, &Ok(Sample::default()))?;
+            side
+        }
+        Err(error) => return write(&mut output, &Err(error)),
+    };
+    for line in std::io::stdin().lock().lines() {
+        let line = line.map_err(Error::io("cannot read requests"))?;
+        let request: Request = serde_json::from_str(&line)?;
+        write(&mut output, &side.run(&request.op))?;
+    }
+    Ok(())
+}
+
+fn write(output: &mut impl Write, answer: &Result<Sample>) -> Result<()> {
+    let text = match answer {
+        Ok(sample) => serde_json::to_string(sample)?,
+        Err(error) => serde_json::json!({ "error": error.to_string() }).to_string(),
+    };
+    writeln!(output, "{text}").and_then(|()| output.flush()).map_err(Error::io("cannot answer"))
+}
+
+fn build(spec: SideSpec) -> Result<Box<dyn Side>> {
+    Ok(match spec {
+        SideSpec::Prepare { data_dir, scale } => {
+            Dataset::new(&data_dir, scale).prepare()?;
+            Box::new(Nothing)
+        }
+        SideSpec::Terrace { store, threads, nvm } => Box::new(terrace::Terrace::open(&store, threads, nvm)?),
+        SideSpec::MemTable { data_dir, scale, threads } => {
+            Box::new(datafusion::Plain::in_memory(&Dataset::new(&data_dir, scale), threads)?)
+        }
+        SideSpec::Parquet { data_dir, scale, threads } => {
+            Box::new(datafusion::Plain::on_parquet(&Dataset::new(&data_dir, scale), threads)?)
+        }
+        SideSpec::Device { folder } => Box::new(device::Device::raw(&folder)?),
+        SideSpec::Engine { folder } => Box::new(device::Device::engine(&folder)?),
+        SideSpec::Solver { segments } => Box::new(solver::Solver::new(segments)),
+        SideSpec::Micro { store } => Box::new(micro::Micro::new(&store)?),
+    })
+}
+
+struct Nothing;
+
+impl Side for Nothing {
+    fn run(&mut self, op: &str) -> Result<Sample> {
+        Err(unknown(op))
+    }
+}
+
+/// The error for a request that a side does not know.
+fn unknown(op: &str) -> Error {
+    Error::failed(format!("this side does not know '{op}'"))
+}
+
+fn ms_since(start: Instant) -> f64 {
+    start.elapsed().as_secs_f64() * 1e3
+}

@@ -1,0 +1,148 @@
+//! The engine over a store, in process: SQL text to the end of the stream, as the Flight service would run it.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use futures::StreamExt;
+use terrace_planner_ext::engine::{Engine, EngineOptions, Session};
+use terrace_tier_store::placement::tiering::EpochRequest;
+use terrace_tier_store::store::NvmOptions;
+use terrace_tier_store::table::TableName;
+use terrace_tier_store::tier::nvm::{Limiter, NvmBacking};
+use terrace_tier_store::{Store, StoreOptions};
+use tokio::runtime::Runtime;
+
+use super::{Side, ms_since, unknown};
+use crate::error::{Error, Result};
+use crate::row::Sample;
+use crate::tpch;
+
+/// Optane's bandwidth as a share of DRAM's, and its latency above DRAM's 80 ns at five times that.
+const NVM: Limiter = Limiter { bandwidth_ratio: 0.35, base_bytes_per_us: 9_800.0, random_latency_ns: 320 };
+const QUERY_MEMORY_BYTES: u64 = 8 << 30;
+
+/// The side.
+pub struct Terrace {
+    runtime: Runtime,
+    engine: Arc<Engine>,
+    session: Arc<Session>,
+}
+
+impl Terrace {
+    /// Opens a data directory with nothing resident.
+    pub fn open(data_dir: &Path, threads: usize, nvm: bool) -> Result<Self> {
+        let mut options = StoreOptions { dram_budget_bytes: 0, ..StoreOptions::new(data_dir) };
+        options.io_budget_bytes = 256 << 20;
+        if nvm {
+            let capacity_bytes = folder_bytes(data_dir)?.next_multiple_of(1 << 21) * 5 / 4 + (64 << 20);
+            options.nvm = Some(NvmOptions { backing: NvmBacking::Emulated, capacity_bytes, limiter: Some(NVM) });
+        }
+        let store = Store::open(options)?;
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(threads)
+            .enable_all()
+            .build()
+            .map_err(Error::io("cannot start a runtime"))?;
+        let options = EngineOptions {
+            query_memory_bytes: QUERY_MEMORY_BYTES,
+            target_partitions: threads,
+            ..EngineOptions::new(data_dir.join("spill"), runtime.handle().clone())
+        };
+        let engine = Engine::new(store, options)?;
+        let session = engine.open_session("bench");
+        Ok(Self { runtime, engine, session })
+    }
+
+    fn sql(&self, sql: &str) -> Result<Sample> {
+        let counters = self.engine.store().ssd().counters();
+        let cold_before = counters.read_bytes.load(Ordering::Relaxed);
+        let start = Instant::now();
+        let rows = self.runtime.block_on(async {
+            let mut running = self.session.prepare(sql).await?.query(None).await?;
+            let mut rows = 0;
+            while let Some(batch) = running.stream.next().await {
+                rows += batch?.num_rows();
+            }
+            Ok::<_, Error>(rows)
+        })?;
+        let ms = ms_since(start);
+        let cold = counters.read_bytes.load(Ordering::Relaxed) - cold_before;
+        Ok(Sample::new(ms).with("rows", rows as f64).with("cold_bytes", cold as f64))
+    }
+
+    /// Bytes of all segments.
+    fn total_bytes(&self) -> u64 {
+        let tables = self.engine.store().tables();
+        let chunks = tables.iter().flat_map(|t| t.version().chunks.to_vec());
+        chunks.map(|c| c.chunk.segments.iter().map(|s| s.home.len).sum::<u64>()).sum()
+    }
+
+    /// Gives DRAM a share of all bytes and lets one epoch place by what queries did so far.
+    fn place(&self, share: f64) -> Result<Sample> {
+        let (start, store) = (Instant::now(), self.engine.store());
+        let total = self.total_bytes() as f64;
+        // Images are padded on their tier: all of them need a little more than their sum.
+        let budget = if share >= 1.0 { total * 1.1 + 67e6 } else { total * share };
+        store.tiering().set_budget("dram", budget as u64)?;
+        let report = store.tiering().run_epoch(EpochRequest::now("benchmark"))?;
+        let mut sample = Sample::new(ms_since(start))
+            .with("moves", f64::from(report.epoch.moves_done))
+            .with("total_bytes", total)
+            .with("budget_bytes", budget.floor());
+        for tier in store.tier_infos() {
+            sample = sample.with(&format!("{}_bytes", tier.name), tier.placed_bytes as f64);
+        }
+        Ok(sample)
+    }
+
+    fn table(&self, name: &str) -> Result<Sample> {
+        let table = self.engine.store().table(&TableName::new("public", name))?;
+        let chunks = &table.version().chunks;
+        let bytes: u64 = chunks.iter().flat_map(|c| c.chunk.segments.iter()).map(|s| s.home.len).sum();
+        Ok(Sample::new(0.0).with("id", table.id().0 as f64).with("bytes", bytes as f64))
+    }
+}
+
+impl Side for Terrace {
+    fn run(&mut self, op: &str) -> Result<Sample> {
+        if let Some(sql) = tpch::query(op) {
+            return self.sql(sql);
+        }
+        match op.split_once(' ') {
+            Some(("sql", sql)) => self.sql(sql),
+            Some(("place", share)) => self.place(share.parse().map_err(|_| unknown(op))?),
+            Some(("table", name)) => self.table(name),
+            Some(("show", sql)) => self.show(sql),
+            _ => Err(unknown(op)),
+        }
+    }
+}
+
+impl Terrace {
+    /// Writes the rows of a statement to stderr: for looking at plans.
+    fn show(&self, sql: &str) -> Result<Sample> {
+        let sql = sql
+            .rsplit_once(' ')
+            .filter(|(_, q)| tpch::query(q).is_some())
+            .map_or(sql.to_owned(), |(head, q)| format!("{head} {}", tpch::query(q).unwrap_or_default()));
+        let batches = self.runtime.block_on(async {
+            let running = self.session.prepare(&sql).await?.query(None).await?;
+            let batches: Vec<_> = running.stream.collect().await;
+            batches.into_iter().map(|b| Ok(b?)).collect::<Result<Vec<_>>>()
+        })?;
+        eprintln!("{}", arrow::util::pretty::pretty_format_batches(&batches)?);
+        Ok(Sample::default())
+    }
+}
+
+fn folder_bytes(folder: &Path) -> Result<u64> {
+    let mut bytes = 0;
+    for entry in std::fs::read_dir(folder).map_err(Error::path("read", folder))? {
+        let entry = entry.map_err(Error::path("read", folder))?;
+        let metadata = entry.metadata().map_err(Error::path("read", &entry.path()))?;
+        bytes += if metadata.is_dir() { folder_bytes(&entry.path())? } else { metadata.len() };
+    }
+    Ok(bytes)
+}
