@@ -114,7 +114,7 @@ enum ConfigCommand {
     /// Print the effective configuration as TOML with comments
     Print {
         #[command(flatten)]
-        options: ServerOptions,
+        options: Box<ServerOptions>,
     },
     /// Check a file: unknown keys, bad values, budgets that do not fit
     Check {

@@ -39,10 +39,10 @@ fn check(info: &ServerInfo, method: &Method, path: &str, headers: &HeaderMap) ->
     if matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS) {
         return Ok(());
     }
-    if let Some(origin) = text(headers, header::ORIGIN) {
-        if origin.split_once("://").map(|(_, authority)| authority) != Some(host) {
-            return Err(Problem::new(StatusCode::FORBIDDEN, format!("'{origin}' may not change this server")));
-        }
+    if let Some(origin) = text(headers, header::ORIGIN)
+        && origin.split_once("://").map(|(_, authority)| authority) != Some(host)
+    {
+        return Err(Problem::new(StatusCode::FORBIDDEN, format!("'{origin}' may not change this server")));
     }
     let json = text(headers, header::CONTENT_TYPE)
         .is_some_and(|t| t.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case("application/json"));

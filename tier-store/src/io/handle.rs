@@ -197,6 +197,7 @@ impl Drop for ReadHandle {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::disallowed_methods)]
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::tier::Account;

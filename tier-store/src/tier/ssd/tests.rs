@@ -183,8 +183,7 @@ fn a_write_that_fails_leaves_nothing() {
 fn a_read_polled_half_way_still_gives_every_column() {
     let slow = Faults { reorder: true, ..Faults::default() };
     for seed in 0..50 {
-        let Setup { tier, batch, chunk, dir: _dir } =
-            setup(Arc::new(SimulatedEngine::start(seed, slow.clone())), 64 << 20);
+        let Setup { tier, batch, chunk, dir: _dir } = setup(Arc::new(SimulatedEngine::start(seed, slow)), 64 << 20);
         let mut read = tier.read_columns(&chunk, &[0, 1], Admission::Prefetch).unwrap().unwrap();
         let mut context = std::task::Context::from_waker(Waker::noop());
         let cold = loop {
