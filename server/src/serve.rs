@@ -139,6 +139,15 @@ impl Server {
         self.network.as_ref().map(Runtime::handle)
     }
 
+    /// Starts the tiering loop of a server that was configured without one.
+    ///
+    /// # Errors
+    /// When its thread cannot be started.
+    pub fn start_tiering(&mut self) -> Result<()> {
+        self.config.tiering.enabled = true;
+        Ok(self.store().tiering().start(self.config.tiering.interval.0)?)
+    }
+
     /// Refuses new work, lets running work end within the grace period, flushes.
     ///
     /// # Errors

@@ -60,7 +60,7 @@ pub struct Options {
 /// Runs the command.
 pub fn run(options: &Options) -> Result<()> {
     let folder = Folder::new(options.data_dir.as_deref())?;
-    let server = Server::start(configuration(options, &folder.path)?)?;
+    let mut server = Server::start(configuration(options, &folder.path)?)?;
     let watch =
         server.network().map(|network| network.spawn(remove_when_interrupted(folder.path.clone(), folder.temporary)));
     let wrong = stages(options, &server)?;
@@ -68,7 +68,7 @@ pub fn run(options: &Options) -> Result<()> {
         watch.abort();
     }
     if options.keep_serving {
-        server.store().tiering().set_enabled(true);
+        server.start_tiering()?;
         println!("{}\nStill serving. Stop with Ctrl-C.", server.summary());
         serve::wait_and_stop(server)?;
     } else {
