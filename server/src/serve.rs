@@ -358,8 +358,10 @@ pub async fn signal() -> Result<&'static str> {
     let mut term = signal(SignalKind::terminate()).map_err(failed)?;
     let mut int = signal(SignalKind::interrupt()).map_err(failed)?;
     Ok(tokio::select! {
-        _ = term.recv() => "SIGTERM",
-        _ = int.recv() => "SIGINT",
+        Some(()) = term.recv() => "SIGTERM",
+        Some(()) = int.recv() => "SIGINT",
+        // The runtime is going down, which is no signal.
+        else => std::future::pending().await,
     })
 }
 
