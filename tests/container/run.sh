@@ -99,7 +99,7 @@ stop() { # buildah does not pass signals on
     wait "$server" || true
     server=
 }
-query() { TERRACE_USER=ada TERRACE_PASSWORD=lace "$TERRACE_BIN" sql --url "grpc://127.0.0.1:$flight" --format csv "$1"; }
+query() { env -u TERRACE_BIN -u TERRACE_TEST_CACHE TERRACE_USER=ada TERRACE_PASSWORD=lace "$TERRACE_BIN" sql --url "grpc://127.0.0.1:$flight" --format csv "$1"; }
 
 say "run it"
 start
