@@ -69,6 +69,8 @@ pub fn add_rows(bench: &mut Bench, summary: &Summary<'_>, rounds: &Rounds, ratio
             params.insert("query".to_owned(), json!(query));
             params.insert("ms_a".to_owned(), json!(of(|(a, _)| a.ms)));
             params.insert("ms_b".to_owned(), json!(of(|(_, b)| b.ms)));
+            params.insert("cpu_ms_a".to_owned(), json!(of(|(a, _)| a.value("cpu_ms"))));
+            params.insert("cpu_ms_b".to_owned(), json!(of(|(_, b)| b.value("cpu_ms"))));
             params.insert("cold_bytes".to_owned(), json!(of(|(a, _)| a.value("cold_bytes"))));
         }
         let what = format!("{}{query}", summary.label);
