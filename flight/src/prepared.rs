@@ -15,7 +15,7 @@ use crate::{
     engine::Statement,
     proto::CreatePreparedStatementResult,
     put::PutStream,
-    schema::schema_bytes,
+    schema::{schema_bytes, wire_schema},
     service::{Call, Core},
     session::Session,
     statement::{self, Planned},
@@ -37,7 +37,7 @@ pub(crate) async fn create(core: &Core, call: &Call, sql: &str) -> Result<Create
         true => Bytes::new(),
         false => schema_bytes(&statement::result_schema(call, statement.as_ref()))?,
     };
-    let parameter_schema = schema_bytes(&info.parameter_schema)?;
+    let parameter_schema = schema_bytes(&wire_schema(&info.parameter_schema, call.views))?;
     let handle = random_token();
     let max = core.options.max_prepared_per_session;
     {

@@ -2,14 +2,16 @@
 //!
 //! The first message names the command and may carry the schema, may carry nothing else, or may be all there is.
 
+use std::panic::AssertUnwindSafe;
+
 use arrow::{compute::concat_batches, datatypes::SchemaRef, record_batch::RecordBatch};
 use arrow_flight::{
     FlightData, PutResult,
-    decode::{DecodedPayload, FlightDataDecoder},
+    decode::{DecodedFlightData, DecodedPayload, FlightDataDecoder},
     error::FlightError,
     sql::{Any, Command, DoPutPreparedStatementResult, DoPutUpdateResult},
 };
-use futures::{Stream, StreamExt, stream};
+use futures::{Stream, StreamExt, stream, stream::BoxStream};
 use prost::Message;
 use tonic::Status;
 
@@ -24,7 +26,7 @@ use crate::{
 
 /// The rows that a client sends.
 pub(crate) struct PutStream {
-    decoder: FlightDataDecoder,
+    messages: BoxStream<'static, Result<DecodedFlightData, EngineError>>,
 }
 
 impl PutStream {
@@ -39,12 +41,17 @@ impl PutStream {
                 futures::future::ready(!skip)
             })
             .map(|message| message.map_err(|status| FlightError::Tonic(Box::new(status))));
-        Self { decoder: FlightDataDecoder::new(messages) }
+        // The decoder panics on offsets outside of a message; that must end the stream, not the connection.
+        let messages = AssertUnwindSafe(FlightDataDecoder::new(messages)).catch_unwind().map(|caught| match caught {
+            Ok(message) => message.map_err(engine_error),
+            Err(_) => Err(EngineError::new(ErrorKind::InvalidArgument, "the stream cannot be read: it is damaged")),
+        });
+        Self { messages: messages.boxed() }
     }
 
     /// The schema, which comes first; `None` when the stream is empty.
     pub(crate) async fn schema(&mut self) -> Result<Option<SchemaRef>, Status> {
-        match self.decoder.next().await.transpose().map_err(|e| Status::from(engine_error(e)))? {
+        match self.messages.next().await.transpose()? {
             None => Ok(None),
             Some(message) => match message.payload {
                 DecodedPayload::Schema(schema) => Ok(Some(schema)),
@@ -55,10 +62,10 @@ impl PutStream {
 
     /// The batches after the schema, pulled as they are needed.
     pub(crate) fn batches(self) -> BatchStream {
-        self.decoder
+        self.messages
             .filter_map(|message| {
                 futures::future::ready(match message {
-                    Err(error) => Some(Err(engine_error(error))),
+                    Err(error) => Some(Err(error)),
                     Ok(message) => match message.payload {
                         DecodedPayload::RecordBatch(batch) => Some(Ok(batch)),
                         DecodedPayload::None => None,
@@ -129,8 +136,9 @@ pub(crate) async fn dispatch(
         Command::CommandPreparedStatementQuery(query) => {
             observation.rename(Operation::Bind);
             prepared::bind(core, call, &query.prepared_statement_handle, stream).await?;
-            // An empty answer tells the client to keep its handle.
-            let result = DoPutPreparedStatementResult { prepared_statement_handle: None };
+            // The Java client takes the handle from the answer also when there is none in it, so the same one goes back.
+            let result =
+                DoPutPreparedStatementResult { prepared_statement_handle: Some(query.prepared_statement_handle) };
             return Ok(PutResult { app_metadata: result.encode_to_vec().into() });
         }
         Command::CommandStatementIngest(ingest) => {
@@ -146,4 +154,48 @@ pub(crate) async fn dispatch(
     };
     observation.add(u64::try_from(rows).unwrap_or_default(), 0);
     Ok(PutResult { app_metadata: DoPutUpdateResult { record_count: rows }.encode_to_vec().into() })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use arrow_flight::encode::FlightDataEncoderBuilder;
+    use futures::{TryStreamExt, executor::block_on};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn messages() -> Vec<FlightData> {
+        let batch = crate::tests::numbers(0, 50);
+        block_on(FlightDataEncoderBuilder::new().build(stream::iter([Ok(batch)])).try_collect()).unwrap()
+    }
+
+    #[test]
+    fn whole_streams_are_read() {
+        let mut messages = messages();
+        let first = messages.remove(0);
+        let stream = PutStream::new(first, stream::iter(messages.into_iter().map(Ok)));
+        assert_eq!(block_on(stream.read_parameters(1 << 20)).unwrap().unwrap().num_rows(), 50);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2000))]
+
+        /// Damaged messages end in an error or in other values, never in a panic.
+        #[test]
+        fn damaged_streams_end_in_errors(at in any::<prop::sample::Index>(), value: u8, which in 0_usize..3, cut: bool) {
+            let mut messages = messages();
+            let target = &mut messages[which.min(1)];
+            let part = if which == 2 { &mut target.data_body } else { &mut target.data_header };
+            let mut bytes = part.to_vec();
+            let index = at.index(bytes.len());
+            if cut { bytes.truncate(index) } else { bytes[index] = value }
+            *part = bytes.into();
+            let first = messages.remove(0);
+            let stream = PutStream::new(first, stream::iter(messages.into_iter().map(Ok)));
+            if let Err(status) = block_on(stream.read_parameters(1 << 20)) {
+                prop_assert!(status.code() != tonic::Code::Internal, "{}", status.message());
+            }
+        }
+    }
 }

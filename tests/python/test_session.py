@@ -94,6 +94,29 @@ def test_a_killed_client_ends_its_query(uri, active_queries):
     eventually(lambda: active_queries(marker) == 0)
 
 
+def test_a_client_killed_while_it_sends_stores_nothing(uri, cursor, table):
+    execute(cursor, f"CREATE TABLE {table} (id BIGINT)")
+    program = (
+        "import sys, time, pyarrow as pa, adbc_driver_flightsql.dbapi as f\n"
+        "def batches():\n"
+        "    while True:\n"
+        "        yield pa.record_batch({'id': pa.array(range(10000), pa.int64())})\n"
+        "        print('sending', flush=True)\n"
+        "        time.sleep(0.01)\n"
+        "reader = pa.RecordBatchReader.from_batches(pa.schema([('id', pa.int64())]), batches())\n"
+        "f.connect(sys.argv[1], autocommit=True).cursor().adbc_ingest(sys.argv[2], reader, mode='append')\n"
+    )
+    client = subprocess.Popen([sys.executable, "-c", program, uri, table], stdout=subprocess.PIPE, text=True)
+    try:
+        for _ in range(20):
+            assert client.stdout.readline().strip() == "sending"
+    finally:
+        client.kill()
+        client.wait()
+    time.sleep(0.5)
+    assert execute(cursor, f"SELECT count(*) FROM {table}") == [(0,)]
+
+
 def test_many_connections_come_and_go(uri):
     for _ in range(30):
         with connect(uri) as connection, connection.cursor() as cursor:

@@ -110,6 +110,7 @@ impl Engine for FakeEngine {
                 false,
             ),
             "insert ?" => (none, schema(vec![Field::new("$1", DataType::Int64, true)]), true),
+            "insert text ?" => (none, schema(vec![Field::new("$1", DataType::Utf8View, true)]), true),
             "insert" | "slow insert" => (none.clone(), none, true),
             _ if sql.starts_with("rows ")
                 || ["empty", "endless", "half", "SELECT * FROM \"c\".\"s\".\"t\""].contains(&sql) =>

@@ -20,6 +20,7 @@ use tonic::{Code, Status, transport::Channel};
 
 use crate::{FlightOptions, FlightServer};
 use fake::FakeEngine;
+pub(crate) use fake::numbers;
 
 pub(super) type Client = FlightSqlServiceClient<Channel>;
 

@@ -7,11 +7,14 @@ use std::{
 
 use arrow::{
     array::{ArrayRef, AsArray, Int64Array, RecordBatch, StringArray},
-    datatypes::{Int64Type, Schema},
+    datatypes::{DataType, Int64Type, Schema},
 };
-use arrow_flight::sql::{
-    ActionCreatePreparedStatementRequest, Any, CommandStatementIngest, ProstMessageExt, TableDefinitionOptions,
-    TableExistsOption, TableNotExistOption,
+use arrow_flight::{
+    FlightData, FlightDescriptor,
+    sql::{
+        ActionCreatePreparedStatementRequest, Any, CommandPreparedStatementQuery, CommandStatementIngest,
+        DoPutPreparedStatementResult, ProstMessageExt, TableDefinitionOptions, TableExistsOption, TableNotExistOption,
+    },
 };
 use futures::{StreamExt, stream};
 use prost::Message;
@@ -41,11 +44,11 @@ async fn preparing_tells_queries_from_updates() {
     let query = create(&mut client, "rows 3").await.unwrap();
     assert_eq!(query.is_update, Some(false));
     assert!(!query.dataset_schema.is_empty());
-    let update = create(&mut client, "insert ?").await.unwrap();
+    let update = create(&mut client, "insert text ?").await.unwrap();
     assert_eq!(update.is_update, Some(true));
     assert!(update.dataset_schema.is_empty());
     let schema = Schema::try_from(arrow_flight::IpcMessage(update.parameter_schema)).unwrap();
-    assert_eq!(schema.fields().len(), 1);
+    assert_eq!(schema.field(0).data_type(), &DataType::Utf8, "drivers cannot bind a view");
 }
 
 #[tokio::test]
@@ -53,6 +56,14 @@ async fn a_query_runs_once_per_row_of_its_parameters() {
     let harness = Harness::open().await;
     let mut client = harness.connect().await;
     let mut prepared = client.prepare("echo".into(), None).await.unwrap();
+    let handle = create(&mut client, "echo").await.unwrap().prepared_statement_handle;
+    let command = CommandPreparedStatementQuery { prepared_statement_handle: handle.clone() };
+    let descriptor = FlightDescriptor::new_cmd(command.as_any().encode_to_vec());
+    let data = FlightData { flight_descriptor: Some(descriptor), ..FlightData::default() };
+    let answer = client.do_put(stream::iter([data])).await.unwrap().message().await.unwrap().unwrap();
+    let answer = DoPutPreparedStatementResult::decode(answer.app_metadata).unwrap();
+    assert_eq!(answer.prepared_statement_handle, Some(handle), "the Java client goes on with what it gets back");
+
     prepared.set_parameters(parameters(vec![7], vec!["x"])).unwrap();
     let info = prepared.execute().await.unwrap();
     prepared.set_parameters(parameters(vec![8, 9], vec!["y", "z"])).unwrap();
@@ -95,8 +106,8 @@ async fn prepared_statements_are_bounded_and_belong_to_their_session() {
 
     let mut other = harness.connect().await;
     let handle = create(&mut other, "rows 3").await.unwrap().prepared_statement_handle;
-    let stolen = arrow_flight::sql::CommandPreparedStatementQuery { prepared_statement_handle: handle };
-    let descriptor = arrow_flight::FlightDescriptor::new_cmd(stolen.as_any().encode_to_vec());
+    let stolen = CommandPreparedStatementQuery { prepared_statement_handle: handle };
+    let descriptor = FlightDescriptor::new_cmd(stolen.as_any().encode_to_vec());
     assert_eq!(client.inner_mut().get_flight_info(descriptor).await.unwrap_err().code(), Code::NotFound);
 
     second.close().await.unwrap();
