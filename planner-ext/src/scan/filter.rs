@@ -129,6 +129,7 @@ impl Worth {
     /// Rows after which it is judged.
     const WINDOW_ROWS: usize = 4 * super::SLICE_ROWS;
     /// What a row that is removed saves above: its copy, its hash, its way through a repartitioning, its probe.
+    /// What a row that is removed saves above: its copy, its hash, its probe.
     const ROW_GAIN_NS: u64 = 40;
     /// Branches of a routed filter up to which asking all of them is cheaper than routing.
     const MOST_BRANCHES: usize = 4;

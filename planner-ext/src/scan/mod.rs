@@ -42,7 +42,17 @@ pub fn physical_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
     Vec::new()
 }
 
+/// Largest build side of a join that is collected into one hash table, in bytes and, where those are unknown, rows.
+const COLLECTED_BUILD_BYTES: usize = 64 << 20;
+const COLLECTED_BUILD_ROWS: usize = 1 << 20;
+
 /// Session options the scan wants.
 pub fn session_config(config: SessionConfig) -> SessionConfig {
-    config.with_batch_size(SLICE_ROWS)
+    let mut config = config.with_batch_size(SLICE_ROWS);
+    // One hash table for all partitions up to this size: on few cores, sending both sides through a repartitioning costs
+    // more than the build gains (docs/design/scan.md).
+    let optimizer = &mut config.options_mut().optimizer;
+    optimizer.hash_join_single_partition_threshold = COLLECTED_BUILD_BYTES;
+    optimizer.hash_join_single_partition_threshold_rows = COLLECTED_BUILD_ROWS;
+    config
 }

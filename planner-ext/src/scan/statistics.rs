@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, RecordBatch, UInt32Array};
+use arrow::array::{Array, ArrayRef, NullArray, RecordBatch, UInt32Array};
 use arrow::compute::take;
 use arrow::datatypes::DataType;
 use datafusion::common::stats::Precision;
@@ -17,6 +17,7 @@ use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_expr::{AnalysisContext, PhysicalExpr, analyze, conjunction};
 
 use super::exec::ScanConfig;
+use super::filter::{Conjunct, Selection, SliceFilter};
 use super::source::ScanSource;
 
 /// Share of rows that a predicate of unknown effect is believed to keep, as DataFusion believes.
@@ -43,7 +44,8 @@ pub(super) fn scan_statistics(config: &ScanConfig) -> Result<Statistics> {
     let bytes =
         projection.clone().filter_map(|c| table.column_statistics.get(*c)?.byte_size.get_value().copied()).sum();
     table.total_byte_size = Precision::Inexact(bytes);
-    let filtered = filter(table, &config.filters, source)?;
+    let sampled = sampled_selectivity(source, &config.chunks, &config.filters);
+    let filtered = filter(table, &config.filters, source, sampled)?;
     let mut output = filtered.project(Some(&config.projection));
     if config.fetch.is_some() {
         output = output.with_fetch(config.fetch, 0, 1)?.to_inexact();
@@ -51,8 +53,41 @@ pub(super) fn scan_statistics(config: &ScanConfig) -> Result<Statistics> {
     Ok(if config.dynamic.is_empty() { output } else { output.to_inexact() })
 }
 
-/// Scales statistics by the believed selectivity of `filters`.
-fn filter(input: Statistics, filters: &[Arc<dyn PhysicalExpr>], source: &ScanSource) -> Result<Statistics> {
+/// The share of rows that `filters` keep of samples of `chunks`; `None` without samples or when a filter fails on them.
+fn sampled_selectivity(source: &ScanSource, chunks: &[u32], filters: &[Arc<dyn PhysicalExpr>]) -> Option<f64> {
+    if filters.is_empty() {
+        return None;
+    }
+    let mut columns: Vec<usize> = filters.iter().flat_map(collect_columns).map(|c| c.index()).collect();
+    columns.sort_unstable();
+    columns.dedup();
+    let conjuncts = Conjunct::bind_all(filters, source.schema(), &columns).ok()?;
+    let mut filter = SliceFilter::new(conjuncts.into());
+    let (mut seen, mut kept) = (0, 0);
+    for position in source.version.sampled_chunks().filter(|p| chunks.binary_search(&(*p as u32)).is_ok()) {
+        let chunk = &source.version.chunks.get(position)?.chunk;
+        let samples: Option<Vec<ArrayRef>> = columns.iter().map(|c| source.table.sample(chunk, *c)).collect();
+        let Some(samples) = samples else { continue };
+        let rows = samples.first().map_or(0, |s| s.len());
+        let column = |slot: usize| samples.get(slot).map_or_else(|| Arc::new(NullArray::new(rows)) as _, Arc::clone);
+        seen += rows;
+        kept += match filter.apply(rows, Selection::All, column).ok()? {
+            Selection::All => rows,
+            Selection::Nothing => 0,
+            Selection::Some(mask) => mask.true_count(),
+        };
+    }
+    // Half a row for what a sample cannot see.
+    (seen > 0).then(|| (kept as f64 + 0.5) / (seen as f64 + 1.0))
+}
+
+/// Scales statistics by the selectivity of `filters`: as sampled, else as believed.
+fn filter(
+    input: Statistics,
+    filters: &[Arc<dyn PhysicalExpr>],
+    source: &ScanSource,
+    sampled: Option<f64>,
+) -> Result<Statistics> {
     if filters.is_empty() {
         return Ok(input);
     }
@@ -76,6 +111,7 @@ fn filter(input: Statistics, filters: &[Arc<dyn PhysicalExpr>], source: &ScanSou
             Err(_) => selectivity *= UNKNOWN_SELECTIVITY,
         }
     }
+    let selectivity = sampled.unwrap_or(selectivity);
     let scale = |p: Precision<usize>| p.with_estimated_selectivity(selectivity);
     output.num_rows = scale(output.num_rows);
     output.total_byte_size = scale(output.total_byte_size);

@@ -6,6 +6,7 @@
 pub mod chunk;
 pub mod delta;
 pub mod ingest;
+pub mod sample;
 pub mod statistics;
 #[allow(clippy::module_inception)]
 mod table;

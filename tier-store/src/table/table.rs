@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
-use arrow::array::RecordBatch;
+use arrow::array::{ArrayRef, RecordBatch};
 use arrow::datatypes::SchemaRef;
 use parking_lot::{Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
 
 use super::delta::DeltaEntry;
-use super::{ChunkEntry, ChunkId, TableStatistics, TableVersion};
+use super::sample::Samples;
+use super::{Chunk, ChunkEntry, ChunkId, TableStatistics, TableVersion};
 use crate::error::{Error, Result};
 
 /// Number of a table; never reused.
@@ -132,6 +133,7 @@ pub struct Table {
     current: ArcSwap<TableVersion>,
     writer: Mutex<()>,
     sealing: Mutex<()>,
+    samples: Samples,
     next_chunk: AtomicU64,
     next_delta: AtomicU64,
 }
@@ -153,6 +155,7 @@ impl Table {
             current: ArcSwap::from_pointee(version),
             writer: Mutex::new(()),
             sealing: Mutex::new(()),
+            samples: Samples::default(),
             next_chunk: AtomicU64::new(next_chunk),
             next_delta: AtomicU64::new(next_delta),
         }
@@ -186,6 +189,11 @@ impl Table {
     /// The snapshot a statement reads.
     pub fn version(&self) -> Arc<TableVersion> {
         self.current.load_full()
+    }
+
+    /// Some rows of a segment, for estimates; `None` when it was never resident when asked for.
+    pub fn sample(&self, chunk: &Chunk, column: usize) -> Option<ArrayRef> {
+        self.samples.get(chunk, column)
     }
 
     pub(crate) fn allocate_chunk(&self) -> ChunkId {
