@@ -195,7 +195,8 @@ const SECTIONS: [(&str, Docs); 10] = [
 fn is_foreign_variable(name: &str) -> bool {
     const NAMES: [&str; 6] =
         ["TERRACE_URL", "TERRACE_CONFIG", "TERRACE_HISTORY", "TERRACE_PORT", "TERRACE_BIN", "TERRACE_FLIGHT_URI"];
-    const PREFIXES: [&str; 5] = ["TERRACE_SERVICE_", "TERRACE_PORT_", "TERRACE_TEST_", "TERRACE_BENCH_", "TERRACE_DAX_"];
+    const PREFIXES: [&str; 5] =
+        ["TERRACE_SERVICE_", "TERRACE_PORT_", "TERRACE_TEST_", "TERRACE_BENCH_", "TERRACE_DAX_"];
     NAMES.contains(&name) || PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
 

@@ -8,5 +8,5 @@ pub mod counters;
 pub mod decay;
 
 pub use access::AccessTotals;
-pub use decay::{Heat, SegmentHeat, SegmentKey};
 pub use counters::{Pattern, PatternCounts, SegmentCounters};
+pub use decay::{Heat, SegmentHeat, SegmentKey};
