@@ -35,7 +35,7 @@ async fn bounds_prune_chunks_and_only_the_needed_columns_are_read() {
     assert_eq!(counts[3], ([0, 1, 0, 0], [0, 500, 0, 0]));
     assert_eq!(counts[1].0, [0; 4]);
     assert_eq!(fixture.store.access_totals().get(SSD, Pattern::Sequential).accesses, 2);
-    fixture.assert_idle();
+    fixture.assert_idle().await;
 }
 
 #[tokio::test]
@@ -98,7 +98,7 @@ async fn a_limit_stops_reading() {
         let (plan, found) = run(&fixture.session(3), sql).await;
         assert_eq!(lines(&found).len(), if sql.contains("OFFSET") { 5 } else { 10 });
         assert!(metric(&plan, "chunks_cold") <= 6, "{sql}: {}", metric(&plan, "chunks_cold"));
-        fixture.assert_idle();
+        fixture.assert_idle().await;
     }
 }
 
@@ -112,7 +112,7 @@ async fn dropping_a_stream_leaves_nothing_behind() {
             stream.next().await.unwrap().unwrap();
         }
         drop(stream);
-        fixture.assert_idle();
+        fixture.assert_idle().await;
     }
 }
 
@@ -137,7 +137,7 @@ async fn a_plan_runs_again_and_partition_by_partition() {
     let mut first = scan.execute(0, context.task_ctx()).unwrap();
     let got = first.next().await.unwrap().unwrap().num_rows();
     drop(first);
-    fixture.assert_idle();
+    fixture.assert_idle().await;
     assert!(got + rows(scan.execute(1, context.task_ctx()).unwrap()).await >= 20_500 - 1000);
     let again = collect(Arc::clone(&plan), context.task_ctx()).await.unwrap();
     assert!(lines(&again).len() <= 20_500);
@@ -184,5 +184,5 @@ async fn moves_during_a_scan_change_nothing() {
     }
     stop.store(true, std::sync::atomic::Ordering::Relaxed);
     mover.join().unwrap();
-    fixture.assert_idle();
+    fixture.assert_idle().await;
 }

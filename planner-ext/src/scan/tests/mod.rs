@@ -173,16 +173,16 @@ impl Fixture {
     }
 
     /// No read is under way and no byte is charged to the I/O budget.
-    pub fn assert_idle(&self) {
+    pub async fn assert_idle(&self) {
         let start = std::time::Instant::now();
         let idle = || {
             let in_flight = &self.store.ssd().io().stats().in_flight;
             in_flight.load(std::sync::atomic::Ordering::SeqCst) == 0 && self.store.ssd().io_account().used_bytes() == 0
         };
-        // A withdrawn read that the kernel works on ends by itself.
+        // A withdrawn read that the kernel works on ends by itself, an aborted task when the runtime gets its turn.
         while !idle() {
             assert!(start.elapsed().as_secs() < 5, "{} bytes in use", self.store.ssd().io_account().used_bytes());
-            std::thread::sleep(std::time::Duration::from_millis(2));
+            tokio::time::sleep(std::time::Duration::from_millis(2)).await;
         }
     }
 }

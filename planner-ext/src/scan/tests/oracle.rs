@@ -67,7 +67,7 @@ proptest! {
             fixture.delete(&mut rng, 2 + seed % 50);
         }
         let (context, oracle) = (fixture.session(1 + seed as usize % 4), fixture.oracle());
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build().unwrap();
         for _ in 0..12 {
             let sql = query(&mut rng, (rows + delta) as u64);
             // A division by zero is an error here as well as there, or in neither.
@@ -76,6 +76,6 @@ proptest! {
             let (_, found) = runtime.block_on(run(&context, &sql));
             prop_assert_eq!(lines(&found), lines(&expected), "{}", sql);
         }
-        fixture.assert_idle();
+        runtime.block_on(fixture.assert_idle());
     }
 }
