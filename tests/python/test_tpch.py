@@ -6,6 +6,7 @@ import math
 import pathlib
 import random
 import threading
+import time
 
 import duckdb
 import pytest
@@ -131,10 +132,13 @@ def test_while_segments_move(server, expected):
     thread.start()
     try:
         check_all(server, expected)
+        deadline = time.monotonic() + 120
+        while len(epochs) < 4 and thread.is_alive() and time.monotonic() < deadline:
+            check_all(server, expected)
     finally:
         stop.set()
         thread.join()
     assert not failures, failures
-    assert len(epochs) > 3
+    assert sum(epoch["epoch"]["moves_done"] for epoch in epochs) > 0, "nothing moved, nothing was tested"
     for tier in server.tiers().values():
         assert tier["used_bytes"] <= tier["budget_bytes"], tier
