@@ -11,6 +11,8 @@ use datafusion::functions_aggregate::expr_fn::sum;
 use datafusion::prelude::{SessionConfig, SessionContext, col};
 use futures::StreamExt;
 use terrace_planner_ext::TierTable;
+use terrace_tier_store::io::BlockIo;
+use terrace_tier_store::io::blocking::BlockingEngine;
 use terrace_tier_store::table::{Table, TableDefinition, TableName};
 use terrace_tier_store::{Store, StoreOptions};
 use tokio::runtime::Runtime;
@@ -35,7 +37,9 @@ impl Micro {
     pub fn new(data_dir: &Path) -> Result<Self> {
         let runtime =
             tokio::runtime::Builder::new_current_thread().build().map_err(Error::io("cannot start a runtime"))?;
-        let store = Store::open(StoreOptions::new(data_dir))?;
+        // valgrind lets no other thread run while one waits in io_uring.
+        let io: Arc<dyn BlockIo> = Arc::new(BlockingEngine::start());
+        let store = Store::open(StoreOptions { io: Some(io), ..StoreOptions::new(data_dir) })?;
         let column = |factor: i64| -> ArrayRef {
             Arc::new((0..ROWS).map(|row| Some(row.wrapping_mul(factor) % 1009)).collect::<Int64Array>())
         };

@@ -35,6 +35,8 @@ impl Terrace {
     pub fn open(data_dir: &Path, threads: usize, nvm: bool) -> Result<Self> {
         let mut options = StoreOptions { dram_budget_bytes: 0, ..StoreOptions::new(data_dir) };
         options.io_budget_bytes = 256 << 20;
+        // One epoch shall place as many would: what moving costs is written off.
+        options.tiering.payback_epochs = 1e6;
         if nvm {
             let capacity_bytes = folder_bytes(data_dir)?.next_multiple_of(1 << 21) * 5 / 4 + (64 << 20);
             options.nvm = Some(NvmOptions { backing: NvmBacking::Emulated, capacity_bytes, limiter: Some(NVM) });
