@@ -76,7 +76,7 @@ pub struct Bench {
 
 impl Bench {
     /// The time of a quick run, with some seconds to spare for the last step.
-    pub const QUICK: Duration = Duration::from_secs(42);
+    pub const QUICK: Duration = Duration::from_secs(34);
 
     /// A run that keeps its data in `data_dir`.
     pub fn new(data_dir: PathBuf, scale: Option<f64>, quick: bool, runs: usize, threads: usize) -> Self {
