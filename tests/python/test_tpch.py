@@ -140,5 +140,12 @@ def test_while_segments_move(server, expected):
         thread.join()
     assert not failures, failures
     assert sum(epoch["epoch"]["moves_done"] for epoch in epochs) > 0, "nothing moved, nothing was tested"
-    for tier in server.tiers().values():
-        assert tier["used_bytes"] <= tier["budget_bytes"], tier
+    # A replaced copy counts until the last statement that read it is gone, a moment after its answer.
+    deadline = time.monotonic() + 10
+    while (over := over_budget(server)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not over, over
+
+
+def over_budget(server):
+    return [tier for tier in server.tiers().values() if tier["used_bytes"] > tier["budget_bytes"]]
