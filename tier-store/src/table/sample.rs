@@ -5,12 +5,15 @@
 //! [`SAMPLED_CHUNKS`] times [`SAMPLE_ROWS`] rows of a column are held.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, RecordBatch};
 use arrow::datatypes::{Field, Schema};
 use parking_lot::Mutex;
 
 use super::{Chunk, ChunkId, TableVersion};
+use crate::catalog::records::{decode_batches, encode_batches};
+use crate::error::{Error, Result};
 use crate::tier::codec;
 
 /// Most chunks of a table that are sampled.
@@ -31,17 +34,43 @@ impl Samples {
         let resident = chunk.segments.get(column)?.resident.load_full()?;
         let rows = SAMPLE_ROWS.min(resident.array.len());
         let middle = resident.array.slice((resident.array.len() - rows) / 2, rows);
-        let schema = Schema::new(vec![Field::new("sample", middle.data_type().clone(), true)]);
-        let copied = RecordBatch::try_new(schema.into(), vec![middle]).and_then(|b| b.project(&[0])).ok()?;
-        let sample = codec::normalize(&copied).ok()?.columns().first()?.clone();
+        let sample = copied(middle).ok()?;
         self.0.lock().insert((chunk.id, column), sample.clone());
         Some(sample)
     }
+}
+
+/// A copy that shares no buffer with `array`: a sample must not hold the charge of the tier it was taken from.
+fn copied(array: ArrayRef) -> Result<ArrayRef> {
+    let schema = Arc::new(Schema::new(vec![Field::new("sample", array.data_type().clone(), true)]));
+    let compact = codec::normalize(&RecordBatch::try_new(Arc::clone(&schema), vec![array])?)?;
+    let (_, batches) = decode_batches(&encode_batches(&schema, &[compact])?)?;
+    let column = batches.first().map(|batch| Arc::clone(batch.column(0)));
+    column.ok_or_else(|| Error::Invalid("a sample without rows".into()))
 }
 
 impl TableVersion {
     /// Positions of the chunks that are sampled, evenly spread.
     pub fn sampled_chunks(&self) -> impl Iterator<Item = usize> + use<> {
         (0..self.chunks.len()).step_by(self.chunks.len().div_ceil(SAMPLED_CHUNKS).max(1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tier::dram::DramTier;
+    use crate::tier::{Account, MemoryTier, TierId};
+    use arrow::array::Int64Array;
+
+    #[test]
+    fn a_sample_does_not_hold_the_tier_it_was_taken_from() {
+        let account = Account::new("dram", 1 << 20);
+        let bytes = DramTier::new(TierId(0), Arc::clone(&account)).store(&[7; 800]).unwrap();
+        let array: ArrayRef = Arc::new(Int64Array::new(bytes.buffer.clone().into(), None));
+        let sample = copied(Arc::clone(&array)).unwrap();
+        assert_eq!(&sample, &array);
+        drop((array, bytes));
+        assert_eq!(account.used_bytes(), 0);
     }
 }
