@@ -4,13 +4,14 @@
 //! runs last and only on rows that passed the rest, so a guard written before it still guards. A run-time filter is
 //! dropped for a while when it costs more than it saves: its join or top-k checks every row again anyway.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions};
 use arrow::compute::prep_null_mask_filter;
 use arrow::datatypes::{DataType, Schema, SchemaRef};
 use datafusion::common::cast::as_boolean_array;
-use datafusion::common::{Result, ScalarValue};
+use datafusion::common::{DataFusionError, Result, ScalarValue};
 use datafusion::logical_expr::{ColumnarValue, Operator};
 use datafusion::physical_expr::expressions::{
     BinaryExpr, Column, InListExpr, IsNotNullExpr, IsNullExpr, LikeExpr, Literal, NotExpr,
@@ -18,7 +19,9 @@ use datafusion::physical_expr::expressions::{
 use datafusion::physical_expr::utils::{collect_columns, reassign_expr_columns};
 use datafusion::physical_expr::{DynamicFilterTracking, PhysicalExpr};
 use datafusion::physical_expr_common::physical_expr::{snapshot_generation, snapshot_physical_expr};
+use parking_lot::Mutex;
 
+use super::membership::{self, Membership};
 use super::metrics::now;
 use super::pruning::widen;
 
@@ -38,7 +41,12 @@ pub(super) struct Conjunct {
     slots: Vec<usize>,
     cost: u32,
     dynamic: bool,
+    /// Of a run-time filter: the bitmap of its generation, once a partition found that it pays.
+    membership: Arc<Mutex<Shared>>,
 }
+
+/// A bitmap and the generation it was made of.
+type Shared = Option<(u64, Arc<Membership>)>;
 
 impl Conjunct {
     /// Binds `expr` over the table's `schema` to `columns`, the table columns the scan reads.
@@ -50,7 +58,8 @@ impl Conjunct {
         let dynamic = DynamicFilterTracking::classify(expr).contains_dynamic_filter();
         let slots = used.iter().filter_map(|u| columns.iter().position(|c| c == u)).collect();
         let cost = if dynamic { DYNAMIC_COST } else { cost(expr, schema) };
-        Ok(Self { expr: reassign_expr_columns(Arc::clone(expr), &narrow)?, schema: narrow, slots, cost, dynamic })
+        let expr = reassign_expr_columns(Arc::clone(expr), &narrow)?;
+        Ok(Self { expr, schema: narrow, slots, cost, dynamic, membership: Arc::default() })
     }
 
     /// Binds all filters, cheapest first; equal ones keep their order.
@@ -58,6 +67,33 @@ impl Conjunct {
         let mut bound = filters.iter().map(|f| Self::bind(f, schema, columns)).collect::<Result<Vec<_>>>()?;
         bound.sort_by_key(|c| c.cost);
         Ok(bound)
+    }
+
+    /// The rows of `batch` it is true for; `None` when all. With few rows left in `selection`, only those are asked.
+    fn pass(
+        &self,
+        expr: &Arc<dyn PhysicalExpr>,
+        batch: &RecordBatch,
+        selection: &Selection,
+    ) -> Result<Option<BooleanArray>> {
+        let value = match selection {
+            Selection::Some(mask) if self.on_survivors(mask.true_count(), batch.num_rows()) => {
+                expr.evaluate_selection(batch, mask)?
+            }
+            _ => expr.evaluate(batch)?,
+        };
+        mask_of(value)
+    }
+
+    /// The bitmap of `current`, made by whichever partition asks first.
+    fn membership(&self, current: &Current, range: RangeInclusive<i64>) -> Result<Arc<Membership>> {
+        let mut shared = self.membership.lock();
+        if let Some((_, known)) = shared.as_ref().filter(|(generation, _)| *generation == current.generation) {
+            return Ok(Arc::clone(known));
+        }
+        let made = Arc::new(Membership::new(&current.expr, &self.schema, range)?);
+        *shared = Some((current.generation, Arc::clone(&made)));
+        Ok(made)
     }
 
     /// Columns it reads, as positions in the scan's list.
@@ -114,10 +150,9 @@ pub(super) struct SliceFilter {
 }
 
 /// What a partition knows of a run-time filter: its form as of now, and whether it pays.
-#[derive(Debug, Default, Clone)]
+#[derive(Debug, Default)]
 struct Worth {
-    /// Generation and expression to evaluate.
-    current: Option<(u64, Arc<dyn PhysicalExpr>)>,
+    current: Option<Current>,
     seen: usize,
     removed: usize,
     spent_ns: u64,
@@ -125,10 +160,20 @@ struct Worth {
     penalty: usize,
 }
 
+/// The form of a run-time filter as of one generation.
+#[derive(Debug)]
+struct Current {
+    generation: u64,
+    expr: Arc<dyn PhysicalExpr>,
+    /// Rows asked so far, and the range whose values could be asked once instead.
+    asked: usize,
+    range: Option<RangeInclusive<i64>>,
+    membership: Option<Arc<Membership>>,
+}
+
 impl Worth {
     /// Rows after which it is judged.
     const WINDOW_ROWS: usize = 4 * super::SLICE_ROWS;
-    /// What a row that is removed saves above: its copy, its hash, its way through a repartitioning, its probe.
     /// What a row that is removed saves above: its copy, its hash, its probe.
     const ROW_GAIN_NS: u64 = 40;
     /// Branches of a routed filter up to which asking all of them is cheaper than routing.
@@ -152,23 +197,47 @@ impl Worth {
         }
     }
 
+    /// Before `rows` more rows are asked: takes up the filter's newest form, and its bitmap once that pays.
+    fn prepare(&mut self, conjunct: &Conjunct, rows: usize) -> Result<()> {
+        let current = Self::current(&mut self.current, conjunct)?;
+        current.asked += rows;
+        // A value of the range costs as much as a row: with half as many rows asked, as many are likely to come.
+        let pays = |r: &mut RangeInclusive<i64>| r.end().abs_diff(*r.start()) <= 2 * current.asked as u64;
+        if let Some(range) = current.range.take_if(pays) {
+            // What fails on a value that perhaps no row has is no reason to fail.
+            current.membership = conjunct.membership(current, range).ok();
+            (self.seen, self.removed, self.spent_ns, self.penalty) = (0, 0, 0, 0);
+        }
+        Ok(())
+    }
+
+    /// The rows of `batch` that pass `conjunct`; `None` when all.
+    fn pass(&self, conjunct: &Conjunct, batch: &RecordBatch, selection: &Selection) -> Result<Option<BooleanArray>> {
+        let Some(current) = &self.current else { return Ok(None) };
+        let tested = current.membership.as_ref().and_then(|m| m.test(batch.columns().first()?));
+        tested.map_or_else(|| conjunct.pass(&current.expr, batch, selection), mask_of)
+    }
+
     /// The filter as it is now. Routing rows to the branch of their hash costs several times a branch, so a row that
     /// passes any of few branches passes.
-    fn current(&mut self, filter: &Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>> {
-        let generation = snapshot_generation(filter);
-        if let Some((_, current)) = self.current.as_ref().filter(|(g, _)| *g == generation) {
-            return Ok(Arc::clone(current));
+    fn current<'a>(known: &'a mut Option<Current>, conjunct: &Conjunct) -> Result<&'a mut Current> {
+        let generation = snapshot_generation(&conjunct.expr);
+        match known {
+            Some(current) if current.generation == generation => {}
+            _ => {
+                let snapshot = snapshot_physical_expr(Arc::clone(&conjunct.expr))?;
+                let expr = widen(&snapshot, Self::MOST_BRANCHES);
+                let range = membership::range(&expr, &conjunct.schema);
+                *known = Some(Current { generation, expr, asked: 0, range, membership: None });
+            }
         }
-        let snapshot = snapshot_physical_expr(Arc::clone(filter))?;
-        let current = widen(&snapshot, Self::MOST_BRANCHES);
-        self.current = Some((generation, Arc::clone(&current)));
-        Ok(current)
+        known.as_mut().ok_or_else(|| DataFusionError::Internal("a run-time filter has no form".into()))
     }
 }
 
 impl SliceFilter {
     pub(super) fn new(conjuncts: Arc<[Conjunct]>) -> Self {
-        let worth = vec![Worth::default(); conjuncts.len()];
+        let worth = conjuncts.iter().map(|_| Worth::default()).collect();
         Self { conjuncts, worth }
     }
 
@@ -191,15 +260,15 @@ impl SliceFilter {
             let columns = conjunct.slots.iter().map(|slot| column(*slot)).collect();
             let options = RecordBatchOptions::new().with_row_count(Some(rows));
             let batch = RecordBatch::try_new_with_options(Arc::clone(&conjunct.schema), columns, &options)?;
+            if conjunct.dynamic {
+                worth.prepare(conjunct, before)?;
+            }
             let start = conjunct.dynamic.then(now);
-            let expr = if conjunct.dynamic { &worth.current(&conjunct.expr)? } else { &conjunct.expr };
-            let value = match &selection {
-                Selection::Some(mask) if conjunct.on_survivors(before, rows) => {
-                    expr.evaluate_selection(&batch, mask)?
-                }
-                _ => expr.evaluate(&batch)?,
+            let passed = match conjunct.dynamic {
+                true => worth.pass(conjunct, &batch, &selection)?,
+                false => conjunct.pass(&conjunct.expr, &batch, &selection)?,
             };
-            let Some(passed) = mask_of(value)? else { continue };
+            let Some(passed) = passed else { continue };
             let passed = match &selection {
                 Selection::Some(mask) if passed.len() == mask.len() => {
                     BooleanArray::new(mask.values() & passed.values(), None)
@@ -227,7 +296,7 @@ impl Conjunct {
 }
 
 /// The rows a value is true for; `None` when it is true for all, an empty mask when for none.
-fn mask_of(value: ColumnarValue) -> Result<Option<BooleanArray>> {
+pub(super) fn mask_of(value: ColumnarValue) -> Result<Option<BooleanArray>> {
     match value {
         ColumnarValue::Scalar(ScalarValue::Boolean(Some(true))) => Ok(None),
         ColumnarValue::Scalar(_) => Ok(Some(BooleanArray::from(Vec::<bool>::new()))),

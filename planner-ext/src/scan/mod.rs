@@ -6,6 +6,7 @@
 //!   open        a chunk whose columns are in reach; counts its segments once when done
 //!   stream      one partition: slices of chunks -> filter -> batches
 //!   filter      conjuncts on a slice, cheapest first; dynamic ones only while they pay
+//!   membership  a run-time filter on one integer column as a bitmap
 //!   pruning     which chunks a predicate can match, by their bounds
 //!   statistics  what the planner may believe about the rows of a scan
 //!   metrics     what EXPLAIN ANALYZE shows
@@ -16,6 +17,7 @@
 
 mod exec;
 mod filter;
+mod membership;
 mod metrics;
 mod open;
 mod pruning;
