@@ -13,7 +13,7 @@ use std::thread::JoinHandle;
 use parking_lot::{Condvar, Mutex};
 
 use super::request::{Request, pread};
-use super::{BlockIo, IoFile, IoStats, ReadHandle};
+use super::{BlockIo, BufferPool, IoFile, IoStats, ReadHandle};
 use crate::error::Result;
 
 /// Concurrent reads; past eight a disk gains latency rather than throughput.
@@ -43,6 +43,7 @@ struct Shared<D> {
     queue: Mutex<Queue>,
     changed: Condvar,
     stats: Arc<IoStats>,
+    pool: Arc<BufferPool>,
 }
 
 /// A queue of reads and the threads that serve it.
@@ -59,7 +60,8 @@ impl<D: Device> Workers<D> {
             device,
             queue: Mutex::new(Queue::default()),
             changed: Condvar::new(),
-            stats: Arc::new(IoStats::default()),
+            stats: Arc::default(),
+            pool: Arc::default(),
         });
         let threads = (0..threads)
             .filter_map(|i| {
@@ -79,8 +81,12 @@ impl<D: Device> Workers<D> {
         &self.shared.stats
     }
 
+    pub(crate) fn pool(&self) -> &Arc<BufferPool> {
+        &self.shared.pool
+    }
+
     pub(crate) fn submit(&self, file: &Arc<IoFile>, offset: u64, len: usize) -> ReadHandle {
-        let (handle, request) = Request::new(&self.shared.stats, file, offset, len);
+        let (handle, request) = Request::new(&self.shared.stats, &self.shared.pool, file, offset, len);
         // Without a thread nobody would ever answer; the dropped request cancels instead.
         if let (Some(request), false) = (request, self.threads.is_empty()) {
             self.shared.queue.lock().waiting.push_back(request);
@@ -174,5 +180,9 @@ impl BlockIo for BlockingEngine {
 
     fn stats(&self) -> &IoStats {
         self.workers.stats()
+    }
+
+    fn pool(&self) -> &Arc<BufferPool> {
+        self.workers.pool()
     }
 }

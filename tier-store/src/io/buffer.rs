@@ -5,58 +5,23 @@
 //! As an Arrow buffer the allocation has an owner of its own, so slices report their own size and the charge that
 //! travels with it ends with the last reader.
 
-use std::alloc::{Layout, alloc, dealloc};
 use std::fmt;
 use std::mem::MaybeUninit;
-use std::ptr::NonNull;
+use std::sync::Arc;
 
 use arrow::buffer::Buffer;
 
 use super::BLOCK_BYTES;
-use crate::error::{Error, Result};
+use super::pool::{Allocation, BufferPool};
+use crate::error::Result;
 use crate::tier::Charge;
-
-/// Heap memory with a chosen alignment.
-struct Allocation {
-    start: NonNull<u8>,
-    layout: Layout,
-}
-
-// SAFETY: the memory has one owner and no thread affinity; shared access is read-only.
-unsafe impl Send for Allocation {}
-// SAFETY: as above; writing needs `&mut`.
-unsafe impl Sync for Allocation {}
-
-impl Allocation {
-    /// `bytes` (more than 0) of uninitialised memory.
-    fn new(bytes: usize, align: usize) -> Result<Self> {
-        let out_of_memory = || Error::Io {
-            action: "allocate",
-            path: "memory".into(),
-            errno: Some(libc::ENOMEM),
-            message: format!("no memory for {bytes} bytes"),
-        };
-        let layout = Layout::from_size_align(bytes, align).map_err(|_| out_of_memory())?;
-        if layout.size() == 0 {
-            return Err(out_of_memory());
-        }
-        // SAFETY: the layout has a size above 0.
-        let start = NonNull::new(unsafe { alloc(layout) }).ok_or_else(out_of_memory)?;
-        Ok(Self { start, layout })
-    }
-}
-
-impl Drop for Allocation {
-    fn drop(&mut self) {
-        // SAFETY: allocated in `new` with this layout; nobody else frees it.
-        unsafe { dealloc(self.start.as_ptr(), self.layout) }
-    }
-}
 
 /// Bytes of one read: a window inside whole, aligned blocks.
 pub struct AlignedBuffer {
     /// `None` for an empty window.
     memory: Option<Allocation>,
+    /// Usable bytes of the memory, from its start.
+    blocks_len: usize,
     window_start: usize,
     window_len: usize,
 }
@@ -68,40 +33,44 @@ struct Owner {
 }
 
 impl AlignedBuffer {
-    /// Unfilled blocks that enclose `offset .. offset + len` of a file. The caller fills the window.
-    pub(crate) fn for_window(offset: u64, len: usize) -> Result<Self> {
+    /// Unfilled blocks that enclose `offset .. offset + len` of a file, from `pool`. The caller fills the window.
+    pub(crate) fn for_window(pool: &Arc<BufferPool>, offset: u64, len: usize) -> Result<Self> {
         let window_start = (offset % BLOCK_BYTES as u64) as usize;
-        Self::with_window(window_start, len, BLOCK_BYTES)
+        Self::over(window_start, len, BLOCK_BYTES, |bytes| pool.take(bytes))
     }
 
     /// A copy of `bytes` at an address that is a multiple of `align` (a power of two).
     pub fn copy_of(bytes: &[u8], align: usize) -> Result<Self> {
-        let mut copy = Self::with_window(0, bytes.len(), align)?;
+        let mut copy = Self::over(0, bytes.len(), align, |bytes| Allocation::new(bytes, align))?;
         if let Some(target) = copy.blocks_mut().get_mut(..bytes.len()) {
             target.write_copy_of_slice(bytes);
         }
         Ok(copy)
     }
 
-    fn with_window(window_start: usize, window_len: usize, align: usize) -> Result<Self> {
-        let memory = match window_len {
-            0 => None,
-            _ => Some(Allocation::new((window_start + window_len).next_multiple_of(align), align)?),
-        };
-        Ok(Self { memory, window_start, window_len })
+    /// `memory` gives at least the bytes it is asked for.
+    fn over(
+        window_start: usize,
+        window_len: usize,
+        align: usize,
+        memory: impl FnOnce(usize) -> Result<Allocation>,
+    ) -> Result<Self> {
+        let blocks_len = if window_len == 0 { 0 } else { (window_start + window_len).next_multiple_of(align) };
+        let memory = if window_len == 0 { None } else { Some(memory(blocks_len)?) };
+        Ok(Self { memory, blocks_len, window_start, window_len })
     }
 
-    /// Bytes allocated: those of the enclosing blocks.
+    /// Bytes of the enclosing blocks.
     pub fn allocated_bytes(&self) -> usize {
-        self.memory.as_ref().map_or(0, |m| m.layout.size())
+        self.blocks_len
     }
 
     /// The blocks, for the engine to fill.
     pub(crate) fn blocks_mut(&mut self) -> &mut [MaybeUninit<u8>] {
         match &self.memory {
-            // SAFETY: the allocation has this many bytes, `MaybeUninit` needs no initialisation, and `&mut self` is
+            // SAFETY: the allocation has at least this many bytes, `MaybeUninit` needs no initialisation, and `&mut self` is
             // the only access.
-            Some(m) => unsafe { std::slice::from_raw_parts_mut(m.start.as_ptr().cast(), m.layout.size()) },
+            Some(m) => unsafe { std::slice::from_raw_parts_mut(m.start().as_ptr().cast(), self.blocks_len) },
             None => &mut [],
         }
     }
@@ -116,7 +85,7 @@ impl AlignedBuffer {
         match &self.memory {
             // SAFETY: the window lies inside the allocation by construction, and every buffer that leaves this crate
             // had its window filled (the engines check the count; `copy_of` writes all of it).
-            Some(m) => unsafe { std::slice::from_raw_parts(m.start.as_ptr().add(self.window_start), self.window_len) },
+            Some(m) => unsafe { std::slice::from_raw_parts(m.start().as_ptr().add(self.window_start), self.window_len) },
             None => &[],
         }
     }
@@ -125,8 +94,8 @@ impl AlignedBuffer {
     pub fn into_arrow(self, charge: Option<Charge>) -> Buffer {
         let Some(memory) = self.memory else { return Buffer::from(Vec::<u8>::new()) };
         // SAFETY: the window lies inside the allocation, so the sum stays in bounds and is not null.
-        let start = unsafe { memory.start.add(self.window_start) };
-        let owner = std::sync::Arc::new(Owner { _memory: memory, _charge: charge });
+        let start = unsafe { memory.start().add(self.window_start) };
+        let owner = Arc::new(Owner { _memory: memory, _charge: charge });
         // SAFETY: the window is initialised (see `as_slice`) and lives as long as its owner.
         unsafe { Buffer::from_custom_allocation(start, self.window_len, owner) }
     }
@@ -146,7 +115,7 @@ mod tests {
 
     #[test]
     fn the_window_keeps_the_offset_within_its_block() {
-        let mut buffer = AlignedBuffer::for_window(4096 * 3 + 128, 4000).unwrap();
+        let mut buffer = AlignedBuffer::for_window(&Arc::default(), 4096 * 3 + 128, 4000).unwrap();
         assert_eq!((buffer.allocated_bytes(), buffer.window_end()), (8192, 4128));
         for (i, byte) in buffer.blocks_mut().iter_mut().enumerate() {
             byte.write((i % 251) as u8);
@@ -173,7 +142,7 @@ mod tests {
 
     #[test]
     fn an_empty_window_needs_no_memory() {
-        let buffer = AlignedBuffer::for_window(77, 0).unwrap();
+        let buffer = AlignedBuffer::for_window(&Arc::default(), 77, 0).unwrap();
         assert_eq!((buffer.allocated_bytes(), buffer.as_slice().len()), (0, 0));
         assert!(buffer.into_arrow(None).is_empty());
     }

@@ -8,6 +8,7 @@
 pub mod blocking;
 pub mod buffer;
 pub mod handle;
+pub mod pool;
 mod request;
 pub mod simulated;
 pub mod uring;
@@ -20,6 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 pub use buffer::AlignedBuffer;
 pub use handle::ReadHandle;
+pub use pool::BufferPool;
 
 use crate::error::{Error, Result};
 
@@ -107,6 +109,8 @@ pub trait BlockIo: Send + Sync + std::fmt::Debug {
     fn read(&self, file: &Arc<IoFile>, offset: u64, len: usize) -> ReadHandle;
     /// Counts.
     fn stats(&self) -> &IoStats;
+    /// Where the memory of reads comes from.
+    fn pool(&self) -> &Arc<BufferPool>;
 }
 
 /// The best engine this machine offers: io_uring, else blocking (with the reason in the log).

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::handle::{Completer, ReadHandle, pair};
-use super::{AlignedBuffer, BLOCK_BYTES, IoFile, IoStats};
+use super::{AlignedBuffer, BLOCK_BYTES, BufferPool, IoFile, IoStats};
 use crate::error::{Error, Result};
 
 /// The largest single operation given to the kernel.
@@ -18,6 +18,7 @@ pub(crate) const PIECE_BYTES: usize = 1 << 20;
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) file: Arc<IoFile>,
+    pub(crate) pool: Arc<BufferPool>,
     pub(crate) offset: u64,
     pub(crate) len: usize,
     pub(crate) completer: Completer,
@@ -26,17 +27,24 @@ pub(crate) struct Request {
 impl Request {
     /// A request and its handle. Without a request the handle is answered already: nothing was asked, or the file ends
     /// before the window does.
-    pub(crate) fn new(stats: &Arc<IoStats>, file: &Arc<IoFile>, offset: u64, len: usize) -> (ReadHandle, Option<Self>) {
+    pub(crate) fn new(
+        stats: &Arc<IoStats>,
+        pool: &Arc<BufferPool>,
+        file: &Arc<IoFile>,
+        offset: u64,
+        len: usize,
+    ) -> (ReadHandle, Option<Self>) {
         let (handle, completer) = pair(stats);
         if len == 0 {
-            completer.complete(AlignedBuffer::for_window(offset, 0));
+            completer.complete(AlignedBuffer::for_window(pool, offset, 0));
             return (handle, None);
         }
         if offset.checked_add(len as u64).is_none_or(|end| end > file.len) {
             completer.complete(Err(file.too_short(offset, len)));
             return (handle, None);
         }
-        (handle, Some(Self { file: Arc::clone(file), offset, len, completer }))
+        let (file, pool) = (Arc::clone(file), Arc::clone(pool));
+        (handle, Some(Self { file, pool, offset, len, completer }))
     }
 
     /// File offset of the first enclosing block.
@@ -61,7 +69,7 @@ impl Request {
         stats: &IoStats,
         read_at: impl Fn(&IoFile, &mut [MaybeUninit<u8>], u64) -> std::io::Result<usize>,
     ) -> Result<AlignedBuffer> {
-        let mut buffer = AlignedBuffer::for_window(self.offset, self.len)?;
+        let mut buffer = AlignedBuffer::for_window(&self.pool, self.offset, self.len)?;
         let (mut filled, needed) = (0, buffer.window_end());
         while filled < needed && !self.completer.is_abandoned() {
             let blocks = buffer.blocks_mut();

@@ -18,7 +18,7 @@ use rand::{Rng, SeedableRng};
 
 use super::blocking::{Device, Workers};
 use super::request::pread;
-use super::{BlockIo, IoFile, IoStats, ReadHandle};
+use super::{BlockIo, BufferPool, IoFile, IoStats, ReadHandle};
 use crate::error::{Error, Result};
 
 /// How often reads go wrong, each from 0 to 1.
@@ -129,5 +129,9 @@ impl BlockIo for SimulatedEngine {
 
     fn stats(&self) -> &IoStats {
         self.workers.stats()
+    }
+
+    fn pool(&self) -> &Arc<BufferPool> {
+        self.workers.pool()
     }
 }

@@ -21,7 +21,7 @@ use io_uring::{IoUring, Probe, opcode, types};
 use parking_lot::Mutex;
 
 use super::request::{PIECE_BYTES, Request, retry};
-use super::{AlignedBuffer, BlockIo, IoFile, IoStats, ReadHandle};
+use super::{AlignedBuffer, BlockIo, BufferPool, IoFile, IoStats, ReadHandle};
 use crate::error::{Error, Result};
 
 /// Pieces given to the kernel at once.
@@ -42,6 +42,7 @@ struct Shared {
     queue: Mutex<Queue>,
     wake: OwnedFd,
     stats: Arc<IoStats>,
+    pool: Arc<BufferPool>,
 }
 
 impl Shared {
@@ -83,8 +84,8 @@ impl UringEngine {
         }
         // SAFETY: the descriptor was just created and has no other owner.
         let wake = unsafe { OwnedFd::from_raw_fd(wake) };
-        let stats = Arc::new(IoStats::default());
-        let shared = Arc::new(Shared { queue: Mutex::new(Queue::default()), wake, stats });
+        let (queue, stats, pool) = (Mutex::default(), Arc::default(), Arc::default());
+        let shared = Arc::new(Shared { queue, wake, stats, pool });
         let worker = Worker::new(ring, Arc::clone(&shared));
         let thread =
             std::thread::Builder::new().name("terrace-uring".into()).spawn(move || worker.run()).map_err(refused)?;
@@ -102,7 +103,7 @@ impl BlockIo for UringEngine {
     }
 
     fn read(&self, file: &Arc<IoFile>, offset: u64, len: usize) -> ReadHandle {
-        let (handle, request) = Request::new(&self.shared.stats, file, offset, len);
+        let (handle, request) = Request::new(&self.shared.stats, &self.shared.pool, file, offset, len);
         let Some(request) = request else { return handle };
         let mut queue = self.shared.queue.lock();
         if queue.stopped {
@@ -123,6 +124,10 @@ impl BlockIo for UringEngine {
 
     fn stats(&self) -> &IoStats {
         &self.shared.stats
+    }
+
+    fn pool(&self) -> &Arc<BufferPool> {
+        &self.shared.pool
     }
 }
 
@@ -248,7 +253,7 @@ impl Worker {
             if !request.completer.begin() {
                 continue;
             }
-            match AlignedBuffer::for_window(request.offset, request.len) {
+            match AlignedBuffer::for_window(&request.pool, request.offset, request.len) {
                 Ok(buffer) => {
                     let operation = Operation { request, buffer, next: 0, running_pieces: 0, failed: None };
                     *self.operations.get_mut(place)? = Some(operation);

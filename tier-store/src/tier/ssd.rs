@@ -64,7 +64,8 @@ pub struct SsdTier {
 }
 
 impl SsdTier {
-    /// A tier in `dir` (created when missing). `io_account` bounds bytes being read, `stored` the bytes of all files.
+    /// A tier in `dir` (created when missing). `io_account` bounds bytes being read and
+    /// memory kept for the next reads, `stored` the bytes of all files.
     pub fn new(
         dir: impl Into<PathBuf>,
         io: Arc<dyn BlockIo>,
@@ -75,6 +76,7 @@ impl SsdTier {
         let dir = dir.into();
         std::fs::create_dir_all(&dir).map_err(|e| Error::io("create", &dir, &e))?;
         let (charges, counters) = (Mutex::default(), Arc::default());
+        io.pool().share_budget(&io_account);
         Ok(Self { dir, io, clock, io_account, stored, charges, counters })
     }
 
