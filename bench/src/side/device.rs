@@ -3,6 +3,7 @@
 //!
 //! The bare loop is the yardstick, so it does nothing but read: O_DIRECT, one ring, one buffer per operation in flight.
 
+use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
@@ -22,6 +23,9 @@ use crate::error::{Error, Result};
 use crate::row::Sample;
 
 const BLOCK: usize = 4096;
+/// Memory that sequential raw reads go round in: more than the processor caches, as with data that somebody works on.
+/// Into eight buffers that stay in its cache, the host of a virtual disk copies a fifth faster.
+const ROUND_BYTES: usize = 64 << 20;
 
 /// A read: file, offset, length.
 type Read = (usize, u64, usize);
@@ -68,11 +72,15 @@ impl Device {
         self.files.get(file).map_or(0, |(_, len)| *len)
     }
 
-    fn read(&self, reads: &[Read], depth: usize) -> Result<Sample> {
+    /// Reads with `depth` in flight, raw ones into `memory` bytes or as many as are in flight.
+    fn read(&self, reads: &[Read], depth: usize, memory: usize) -> Result<Sample> {
+        let largest = reads.iter().map(|(_, _, len)| *len).max().unwrap_or(BLOCK).next_multiple_of(BLOCK);
+        let buffers = if self.engine.is_some() { 0 } else { depth.max(memory / largest) };
+        let mut buffers: Vec<AlignedVec> = (0..buffers).map(|_| AlignedVec::new(largest)).collect();
         let start = Instant::now();
         let bytes = match &self.engine {
             Some(engine) => self.read_by_engine(engine, reads, depth)?,
-            None => self.read_raw(reads, depth)?,
+            None => self.read_raw(reads, depth, &mut buffers)?,
         };
         Ok(Sample::new(ms_since(start)).with("bytes", bytes as f64).with("reads", reads.len() as f64))
     }
@@ -99,21 +107,18 @@ impl Device {
         })
     }
 
-    fn read_raw(&self, reads: &[Read], depth: usize) -> Result<u64> {
+    fn read_raw(&self, reads: &[Read], depth: usize, buffers: &mut [AlignedVec]) -> Result<u64> {
         let open = |(path, _): &(PathBuf, u64)| {
             OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(path).map_err(Error::path("open", path))
         };
         let files = self.files.iter().map(open).collect::<Result<Vec<File>>>()?;
-        let largest = reads.iter().map(|(_, _, len)| *len).max().unwrap_or(BLOCK).next_multiple_of(BLOCK);
-        let mut buffers: Vec<AlignedVec> = (0..depth).map(|_| AlignedVec::new(largest)).collect();
+        let count = buffers.len();
         let mut ring = IoUring::new(depth as u32).map_err(Error::io("io_uring is not available"))?;
-        let (mut free, mut waiting, mut bytes) = ((0..depth).collect::<Vec<_>>(), reads.iter(), 0);
+        let (mut free, mut waiting, mut bytes) = ((0..count).collect::<VecDeque<_>>(), reads.iter(), 0);
         loop {
-            while let Some(slot) = free.pop() {
-                let Some((file, offset, len)) = waiting.next() else {
-                    free.push(slot);
-                    break;
-                };
+            while count - free.len() < depth {
+                let Some((file, offset, len)) = waiting.next() else { break };
+                let Some(slot) = free.pop_front() else { break };
                 let (Some(file), Some(buffer)) = (files.get(*file), buffers.get_mut(slot)) else { continue };
                 let len = len.next_multiple_of(BLOCK) as u32;
                 let entry = opcode::Read::new(types::Fd(file.as_raw_fd()), buffer.start(), len)
@@ -125,7 +130,7 @@ impl Device {
                 let pushed = unsafe { ring.submission().push(&entry) };
                 pushed.map_err(|_| Error::failed("the submission queue is full"))?;
             }
-            if free.len() == depth {
+            if free.len() == count {
                 return Ok(bytes);
             }
             if let Err(error) = ring.submit_and_wait(1) {
@@ -136,7 +141,7 @@ impl Device {
                     abandon("read", &std::io::Error::from_raw_os_error(-done.result()));
                 }
                 bytes += done.result() as u64;
-                free.push(done.user_data() as usize);
+                free.push_back(done.user_data() as usize);
             }
         }
     }
@@ -154,8 +159,10 @@ impl Side for Device {
         let words: Vec<&str> = op.split(' ').collect();
         let number = |text: &str| text.parse::<usize>().map_err(|_| unknown(op));
         match words.as_slice() {
-            ["sequential", block, depth] => self.read(&self.sequential(number(block)?), number(depth)?),
-            ["random", block, depth, count] => self.read(&self.random(number(block)?, number(count)?), number(depth)?),
+            ["sequential", block, depth] => self.read(&self.sequential(number(block)?), number(depth)?, ROUND_BYTES),
+            ["random", block, depth, count] => {
+                self.read(&self.random(number(block)?, number(count)?), number(depth)?, 0)
+            }
             _ => Err(unknown(op)),
         }
     }

@@ -96,7 +96,7 @@ impl Engine {
         let (engine, session) = (Arc::clone(self), Arc::clone(session));
         let work = async move {
             let body = ingest(&engine, &session, &ticket, request, schema, rows);
-            let result = run::guarded(body, ticket.cancelled(), engine.options.statement_timeout).await;
+            let result = ticket.interrupt().guarded(body).await;
             ticket.end(&result);
             result
         };
@@ -163,7 +163,7 @@ pub(super) async fn load(engine: &Arc<Engine>, ticket: &Ticket, input: Planned, 
     }
     let _turn = run::turn(engine, ticket).await?;
     let plan = clustered(input.plan, &definition)?;
-    let rows = run::execute(engine, &Planned { snapshot: input.snapshot, plan }).await?;
+    let rows = run::execute(engine, ticket, &Planned { snapshot: input.snapshot, plan }).await?;
     let store = Arc::clone(&engine.store);
     let mut adapter = None;
     let mut writer = match target {

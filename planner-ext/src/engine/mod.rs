@@ -18,6 +18,7 @@ mod copy;
 mod ddl;
 mod ingest;
 mod insert;
+mod interrupt;
 mod memory;
 mod parse;
 mod registry;
@@ -186,7 +187,7 @@ impl Engine {
             runtime,
             memory,
             admission: Admission::new(options.max_running, options.max_queued, options.queue_timeout),
-            registry: Registry::new(options.history, Arc::clone(&clock)),
+            registry: Registry::new(options.history, options.statement_timeout, Arc::clone(&clock)),
             sessions: Mutex::new(HashMap::new()),
             next_session: AtomicU64::new(1),
             names: tokio::sync::Mutex::new(()),

@@ -6,12 +6,13 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use terrace_tier_store::clock::Clock;
 use tokio::sync::Notify;
-use tokio_util::sync::CancellationToken;
 
+use super::interrupt::Interrupt;
 use crate::error::{Error, ErrorKind, Result};
 
 /// What a statement does.
@@ -205,7 +206,7 @@ struct Live {
     started_us: u64,
     rows: AtomicU64,
     bytes: AtomicU64,
-    cancel: CancellationToken,
+    interrupt: Interrupt,
 }
 
 impl Live {
@@ -232,6 +233,7 @@ pub(super) struct Registry {
     live: Mutex<HashMap<String, Arc<Live>>>,
     ended: Mutex<VecDeque<StatementRecord>>,
     history: usize,
+    limit: Option<Duration>,
     next: AtomicU64,
     refusing: AtomicBool,
     emptied: Notify,
@@ -240,11 +242,13 @@ pub(super) struct Registry {
 }
 
 impl Registry {
-    pub(super) fn new(history: usize, clock: Arc<dyn Clock>) -> Arc<Self> {
+    /// Remembers `history` ended statements; each may run as long as `limit` says.
+    pub(super) fn new(history: usize, limit: Option<Duration>, clock: Arc<dyn Clock>) -> Arc<Self> {
         Arc::new(Self {
             live: Mutex::default(),
             ended: Mutex::default(),
             history,
+            limit,
             next: AtomicU64::new(1),
             refusing: AtomicBool::new(false),
             emptied: Notify::new(),
@@ -274,7 +278,7 @@ impl Registry {
             started_us: self.clock.now_us(),
             rows: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
-            cancel: CancellationToken::new(),
+            interrupt: Interrupt::new(self.limit),
         });
         let mut running = self.live.lock();
         if self.refusing.load(Ordering::SeqCst) {
@@ -299,15 +303,15 @@ impl Registry {
 
     pub(super) fn cancel(&self, id: &str) -> bool {
         let found = self.live.lock().get(id).cloned();
-        found.inspect(|l| l.cancel.cancel()).is_some()
+        found.inspect(|l| l.interrupt.cancel()).is_some()
     }
 
     pub(super) fn cancel_session(&self, session: &str) {
-        self.live.lock().values().filter(|l| l.session == session).for_each(|l| l.cancel.cancel());
+        self.live.lock().values().filter(|l| l.session == session).for_each(|l| l.interrupt.cancel());
     }
 
     pub(super) fn cancel_all(&self) {
-        self.live.lock().values().for_each(|l| l.cancel.cancel());
+        self.live.lock().values().for_each(|l| l.interrupt.cancel());
     }
 
     pub(super) fn refuse_new(&self) {
@@ -365,8 +369,8 @@ impl Ticket {
         &self.live.id
     }
 
-    pub(super) fn cancelled(&self) -> CancellationToken {
-        self.live.cancel.clone()
+    pub(super) fn interrupt(&self) -> Interrupt {
+        self.live.interrupt.clone()
     }
 
     pub(super) fn enter(&self, state: StatementState) {

@@ -6,7 +6,6 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use arrow::array::{Array, RecordBatch, UInt64Array};
 use arrow::datatypes::SchemaRef;
@@ -18,13 +17,14 @@ use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream, TaskCo
 use datafusion::logical_expr::{DdlStatement, LogicalPlan, Statement as PlanStatement};
 use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
-use futures::{FutureExt, Stream, StreamExt};
+use futures::{FutureExt, Stream, StreamExt, TryStreamExt};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::DropGuard;
 
 use super::admission::Turn;
 use super::insert::name_null_column;
+use super::interrupt::interruptible;
 use super::parse::Command;
 use super::registry::{StatementState, Ticket};
 use super::statement::{Planned, Prepared, RunningQuery};
@@ -53,29 +53,6 @@ pub(super) fn join_error(error: &tokio::task::JoinError) -> Error {
     }
 }
 
-/// Runs `body` until it ends, is cancelled, or takes too long. `body` is dropped before this returns.
-pub(super) async fn guarded<T>(
-    body: impl Future<Output = Result<T>>,
-    cancel: CancellationToken,
-    limit: Option<Duration>,
-) -> Result<T> {
-    let late = async {
-        match limit {
-            Some(limit) => tokio::time::sleep(limit).await,
-            None => std::future::pending().await,
-        }
-    };
-    tokio::select! {
-        biased;
-        () = cancel.cancelled() => Err(Error::new(ErrorKind::Cancelled, "the statement was cancelled")),
-        () = late => Err(Error::new(
-            ErrorKind::DeadlineExceeded,
-            format!("the statement ran longer than {:?}, the limit of this server", limit.unwrap_or_default()),
-        )),
-        result = body => result,
-    }
-}
-
 /// Waits for a turn and says so in the record.
 pub(super) async fn turn(engine: &Engine, ticket: &Ticket) -> Result<Turn> {
     ticket.enter(StatementState::Queued);
@@ -91,13 +68,13 @@ pub(super) async fn query(
     parameters: Option<RecordBatch>,
 ) -> Result<RunningQuery> {
     let engine = Arc::clone(prepared.session().engine());
-    let id = ticket.id().to_owned();
+    let (id, gone) = (ticket.id().to_owned(), ticket.interrupt().guard());
     let (rows, receiver) = mpsc::channel(CHANNEL_BATCHES);
     let (header, opened) = oneshot::channel();
     let task = engine.options.cpu.clone().spawn(async move {
         let mut header = Some(header);
         let body = run_query(&prepared, &ticket, parameters, &mut header, &rows);
-        let result = guarded(body, ticket.cancelled(), engine.options.statement_timeout).await;
+        let result = ticket.interrupt().guarded(body).await;
         ticket.end(&result);
         match (result, header) {
             (Err(error), Some(header)) => {
@@ -119,7 +96,7 @@ pub(super) async fn query(
                 .map_or_else(|| Error::new(ErrorKind::Internal, "the statement gave no answer"), |e| join_error(&e)));
         }
     };
-    let stream = ResultStream { schema: Arc::clone(&schema), receiver, task, ended: false };
+    let stream = ResultStream { schema: Arc::clone(&schema), receiver, task, ended: false, _gone: gone };
     Ok(RunningQuery { id, schema, stream: Box::pin(stream) })
 }
 
@@ -139,45 +116,50 @@ async fn run_query(
     let planned = planned.ok_or_else(|| Error::invalid("no row of parameters was bound"))?;
     let engine = prepared.session().engine();
     let _turn = turn(engine, ticket).await?;
-    let (mut stream, first) = open(engine, &planned).await?;
+    let (mut stream, first) = open(engine, ticket, &planned).await?;
     let schema = stream.schema();
     if header.take().is_none_or(|header| header.send(Ok(schema)).is_err()) {
         return Err(Error::new(ErrorKind::Cancelled, "the client went away"));
     }
     let mut next = first;
     while let Some(batch) = next {
-        let batch = batch?;
         ticket.add(batch.num_rows() as u64, slice_bytes(&batch));
         if batch.num_rows() > 0 && rows.send(Ok(batch)).await.is_err() {
             return Err(Error::new(ErrorKind::Cancelled, "the client went away"));
         }
-        next = stream.next().await;
+        next = stream.try_next().await?;
     }
     Ok(())
 }
 
-type First = Option<Result<RecordBatch, DataFusionError>>;
-
 /// Executes a plan up to its first batch. A hash join cannot spill: when memory ends before the first row is out, the
 /// statement is planned once more with sort-merge joins, which can.
-async fn open(engine: &Engine, planned: &Planned) -> Result<(SendableRecordBatchStream, First)> {
+async fn open(
+    engine: &Engine,
+    ticket: &Ticket,
+    planned: &Planned,
+) -> Result<(SendableRecordBatchStream, Option<RecordBatch>)> {
     let mut state = planned.snapshot.state();
-    let plan = state.create_physical_plan(&planned.plan).await?;
+    let plan = physical_plan(&state, ticket, planned).await?;
     let may_retry = has_hash_join(&plan)?;
     let mut stream = execute_stream(plan, task_context(engine, &state)?)?;
-    let first = stream.next().await;
-    match first {
-        Some(Err(error)) if may_retry && matches!(error.find_root(), DataFusionError::ResourcesExhausted(_)) => {
+    match stream.try_next().await {
+        Err(error) if may_retry && matches!(error.find_root(), DataFusionError::ResourcesExhausted(_)) => {
             drop(stream);
             tracing::info!("query memory ended in a hash join; trying sort-merge joins");
             state.config_mut().options_mut().optimizer.prefer_hash_join = false;
-            let plan = state.create_physical_plan(&planned.plan).await?;
+            let plan = physical_plan(&state, ticket, planned).await?;
             let mut stream = execute_stream(plan, task_context(engine, &state)?)?;
-            let first = stream.next().await;
+            let first = stream.try_next().await?;
             Ok((stream, first))
         }
-        first => Ok((stream, first)),
+        first => Ok((stream, first?)),
     }
+}
+
+async fn physical_plan(state: &SessionState, ticket: &Ticket, planned: &Planned) -> Result<Arc<dyn ExecutionPlan>> {
+    let plan = state.create_physical_plan(&planned.plan).await?;
+    Ok(interruptible(plan, &ticket.interrupt())?)
 }
 
 fn has_hash_join(plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {
@@ -190,9 +172,9 @@ fn has_hash_join(plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {
 }
 
 /// Executes a plan of ours and returns its rows.
-pub(super) async fn execute(engine: &Engine, planned: &Planned) -> Result<SendableRecordBatchStream> {
+pub(super) async fn execute(engine: &Engine, ticket: &Ticket, planned: &Planned) -> Result<SendableRecordBatchStream> {
     let state = planned.snapshot.state();
-    let plan = state.create_physical_plan(&planned.plan).await?;
+    let plan = physical_plan(&state, ticket, planned).await?;
     Ok(execute_stream(plan, task_context(engine, &state)?)?)
 }
 
@@ -212,10 +194,10 @@ pub(super) fn slice_bytes(batch: &RecordBatch) -> u64 {
 /// Runs an update to its end and returns the rows affected.
 pub(super) async fn update(prepared: Arc<Prepared>, ticket: Ticket, parameters: Option<RecordBatch>) -> Result<u64> {
     let engine = Arc::clone(prepared.session().engine());
-    let limit = engine.options.statement_timeout;
+    let _gone = ticket.interrupt().guard();
     let work = async move {
         let body = run_update(&prepared, &ticket, parameters.as_ref());
-        let result = guarded(body, ticket.cancelled(), limit).await;
+        let result = ticket.interrupt().guarded(body).await;
         ticket.end(&result);
         result
     };
@@ -247,7 +229,7 @@ async fn run_update(prepared: &Prepared, ticket: &Ticket, parameters: Option<&Re
             let mut count = 0;
             for bound in prepared.bind(planned, parameters)? {
                 let _turn = turn(engine, ticket).await?;
-                let rows = run_count(engine, &bound).await.map_err(|e| name_null_column(e, &bound.plan))?;
+                let rows = run_count(engine, ticket, &bound).await.map_err(|e| name_null_column(e, &bound.plan))?;
                 ticket.add(rows, 0);
                 count += rows;
             }
@@ -257,8 +239,8 @@ async fn run_update(prepared: &Prepared, ticket: &Ticket, parameters: Option<&Re
 }
 
 /// Executes a plan that ends in a sink; the sink reports its rows as one number.
-async fn run_count(engine: &Engine, planned: &Planned) -> Result<u64> {
-    let mut stream = execute(engine, planned).await?;
+async fn run_count(engine: &Engine, ticket: &Ticket, planned: &Planned) -> Result<u64> {
+    let mut stream = execute(engine, ticket, planned).await?;
     let mut count = 0;
     while let Some(batch) = stream.next().await {
         let batch = batch?;
@@ -274,6 +256,7 @@ struct ResultStream {
     receiver: mpsc::Receiver<Result<RecordBatch, DataFusionError>>,
     task: AbortOnDrop<()>,
     ended: bool,
+    _gone: DropGuard,
 }
 
 impl Stream for ResultStream {

@@ -27,6 +27,9 @@ use super::source::ScanSource;
 
 /// Bytes of a lane that may be in flight or ready: what keeps a fast SSD busy while a chunk is worked on.
 const LOOK_AHEAD_BYTES: u64 = 32 << 20;
+/// The same when a scan begins; it doubles with every chunk that arrives. A device that answers all it was asked at once
+/// would otherwise let the first chunk wait for the last.
+const FIRST_LOOK_BYTES: u64 = 4 << 20;
 
 /// What does not change during an execution.
 pub(super) struct ScanSpec {
@@ -82,6 +85,8 @@ struct Lane {
     /// Bytes in flight or ready, by item.
     ahead: BTreeMap<u32, u64>,
     ahead_bytes: u64,
+    /// How far to look ahead.
+    window_bytes: u64,
     /// Chunks being worked on.
     open: Vec<Arc<OpenChunk>>,
 }
@@ -227,6 +232,7 @@ impl ScanQueue {
     /// Sorts the items into those in reach and those to be read. A move may change that; both ways are prepared for it.
     fn classify(&self, lane: &mut Lane) {
         lane.started = true;
+        lane.window_bytes = if self.spec.fetch.is_some() { 1 } else { FIRST_LOOK_BYTES };
         let columns = &self.spec.columns;
         for item in std::mem::take(&mut lane.pending) {
             let in_reach = self.spec.source.chunk(item).is_none_or(|entry| {
@@ -254,8 +260,7 @@ impl ScanQueue {
 
     /// Queues reads while there is room. A scan with a limit looks only one chunk ahead.
     fn read_ahead(&self, lane: &mut Lane) -> Result<()> {
-        let limit = if self.spec.fetch.is_some() { 1 } else { LOOK_AHEAD_BYTES };
-        while !lane.cold.is_empty() && lane.ahead_bytes < limit {
+        while !lane.cold.is_empty() && lane.ahead_bytes < lane.window_bytes {
             if !self.start_read(lane, Admission::Prefetch)? {
                 break;
             }
@@ -297,6 +302,9 @@ impl ScanQueue {
         let mut cx = Context::from_waker(&waker);
         while let Poll::Ready(Some((item, chunk))) = lane.reads.poll_next_unpin(&mut cx) {
             lane.in_flight.remove(&item);
+            if self.spec.fetch.is_none() {
+                lane.window_bytes = LOOK_AHEAD_BYTES.min(lane.window_bytes * 2);
+            }
             lane.ready.insert(item, chunk);
         }
     }

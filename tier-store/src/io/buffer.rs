@@ -85,7 +85,9 @@ impl AlignedBuffer {
         match &self.memory {
             // SAFETY: the window lies inside the allocation by construction, and every buffer that leaves this crate
             // had its window filled (the engines check the count; `copy_of` writes all of it).
-            Some(m) => unsafe { std::slice::from_raw_parts(m.start().as_ptr().add(self.window_start), self.window_len) },
+            Some(m) => unsafe {
+                std::slice::from_raw_parts(m.start().as_ptr().add(self.window_start), self.window_len)
+            },
             None => &[],
         }
     }

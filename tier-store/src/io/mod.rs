@@ -62,6 +62,24 @@ impl IoFile {
         Ok(Arc::new(Self { path: path.to_path_buf(), len, file, direct }))
     }
 
+    /// The first `len` bytes, blocking and past any engine: for a look at a header.
+    pub(crate) fn read_start(&self, len: usize) -> Result<AlignedBuffer> {
+        if len as u64 > self.len {
+            return Err(self.too_short(0, len));
+        }
+        let mut start = AlignedBuffer::for_window(&Arc::default(), 0, len)?;
+        let mut filled = 0;
+        while filled < len {
+            match request::pread(self, start.blocks_mut().get_mut(filled..).unwrap_or_default(), filled as u64) {
+                Ok(0) => return Err(self.too_short(0, len)),
+                Ok(count) => filled = self.resume_at(filled + count, len),
+                Err(error) if request::retry(&error) => {}
+                Err(error) => return Err(Error::io("read", &self.path, &error)),
+            }
+        }
+        Ok(start)
+    }
+
     /// The error for a window that the file does not hold.
     pub(crate) fn too_short(&self, offset: u64, len: usize) -> Error {
         let what = format!("it ends before offset {}: truncated?", offset.saturating_add(len as u64));

@@ -1,9 +1,9 @@
 //! io_uring on a thread of its own.
 //!
 //! The thread owns the ring and every buffer of a running operation. It sleeps in `submit_and_wait`; a request or the
-//! end of the engine wakes it through an eventfd that the ring polls. Reads above 1 MiB become several pieces; at most
-//! [`DEPTH`] pieces run at once, the rest waits without memory. Completions carry slot and generation, so one can never
-//! be taken for another.
+//! end of the engine wakes it through an eventfd that the ring polls. Reads above 1.5 MiB become several pieces; at most
+//! [`DEPTH`] pieces and about [`RUNNING_BYTES`] run at once, the rest waits without memory. Completions carry slot and
+//! generation, so one can never be taken for another.
 //!
 //! ```text
 //!   read() -> queue -> eventfd ~~> thread: start operation, push pieces -> kernel -> reap -> complete handle
@@ -26,6 +26,9 @@ use crate::error::{Error, Result};
 
 /// Pieces given to the kernel at once.
 const DEPTH: usize = 64;
+/// Bytes given to the kernel at once, the last piece not counted: enough for any device, and few enough that a scan can
+/// work on the first chunk while the next are read, also where a device answers all it was given at once.
+const RUNNING_BYTES: usize = 8 << 20;
 /// Submission entries: the pieces, the poll of the eventfd, and room to spare.
 const ENTRIES: u32 = 128;
 /// `user_data` of the poll of the eventfd.
@@ -226,9 +229,11 @@ impl Worker {
         unsafe { self.ring.submission().push(entry).is_ok() }
     }
 
-    /// Gives out pieces until the slots or the requests are used up.
+    /// Gives out pieces until the slots, the bytes or the requests are used up.
     fn issue(&mut self) {
-        while let Some(slot) = self.slots.iter().position(|slot| slot.piece.is_none()) {
+        while self.running_bytes() < RUNNING_BYTES
+            && let Some(slot) = self.slots.iter().position(|slot| slot.piece.is_none())
+        {
             let operation = match self.issuing.or_else(|| self.start_next()) {
                 Some(operation) => operation,
                 None => return,
@@ -242,6 +247,10 @@ impl Worker {
                 }
             }
         }
+    }
+
+    fn running_bytes(&self) -> usize {
+        self.slots.iter().filter_map(|slot| slot.piece).map(|piece| piece.end - piece.start).sum()
     }
 
     /// Takes the next request that is still wanted and gives it memory.
@@ -404,7 +413,9 @@ impl Operation {
             return None;
         }
         let start = self.next;
-        self.next = (start + PIECE_BYTES).min(self.buffer.allocated_bytes());
+        let rest = self.buffer.allocated_bytes() - start;
+        // A little more than a piece is one piece: a column of 16-byte values is 1 MiB and a block.
+        self.next = start + if rest <= PIECE_BYTES + PIECE_BYTES / 2 { rest } else { PIECE_BYTES };
         Some((start, self.next))
     }
 }

@@ -23,7 +23,9 @@ use crate::table::Home;
 
 pub use compact::{PAGE_ROWS, normalize, slice_column};
 pub use decode::decode_column;
-pub use encode::{ChunkHeader, EncodedChunk, encode_chunk, read_header};
+pub use encode::{
+    ChunkHeader, EncodedChunk, PREFIX_BYTES, check_schema_version, encode_chunk, read_header, schema_len,
+};
 
 /// Bytes covered by one checksum of [`Home::checksums`].
 pub const CHECKSUM_BLOCK_BYTES: usize = 16 * 1024;

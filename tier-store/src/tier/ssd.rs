@@ -214,7 +214,22 @@ impl SsdTier {
             let what = format!("it has {} bytes, {} were written", file.len, chunk.file_bytes);
             return Err(Error::Corrupt { path: chunk.path.clone(), what });
         }
+        check_version(&file).map_err(|error| codec::locate(error, &chunk.path, "header"))?;
         Ok(Arc::clone(chunk.file.get_or_init(|| file)))
+    }
+}
+
+/// Refuses what another version of Terrace wrote, and what nobody did.
+fn check_version(file: &IoFile) -> Result<()> {
+    let first = file.read_start((file.len as usize).min(BLOCK_BYTES))?;
+    let prefix = first.as_slice().get(..codec::PREFIX_BYTES).unwrap_or_default();
+    let end = codec::PREFIX_BYTES + codec::schema_len(prefix)?;
+    match first.as_slice().get(codec::PREFIX_BYTES..end) {
+        Some(schema) => codec::check_schema_version(schema),
+        None => {
+            let start = file.read_start(end)?;
+            codec::check_schema_version(start.as_slice().get(codec::PREFIX_BYTES..).unwrap_or_default())
+        }
     }
 }
 

@@ -62,9 +62,29 @@ pub fn read_header(file: &[u8]) -> Result<ChunkHeader> {
     // arrow-ipc panics at types and units it does not know; in a damaged file they are damage like any other.
     let schema = std::panic::catch_unwind(|| arrow_ipc::convert::fb_to_schema(ipc_schema));
     let schema = Arc::new(schema.map_err(|_| corrupt("its schema cannot be read"))?);
-    check_version(&schema)?;
+    check_version(schema.metadata().get(FORMAT_VERSION_KEY).map(String::as_str))?;
     let (rows, homes) = record_batch(file, &footer, &schema)?;
     Ok(ChunkHeader { schema: without_version(&schema), rows, homes })
+}
+
+/// Bytes before the schema at the start of a file: the padded magic, a marker, the schema's length.
+pub const PREFIX_BYTES: usize = 72;
+
+/// Length of the schema that follows these [`PREFIX_BYTES`].
+pub fn schema_len(prefix: &[u8]) -> Result<usize> {
+    let tail = prefix.strip_prefix(b"ARROW1".as_slice()).and_then(|p| p.last_chunk::<4>());
+    let len = tail.and_then(|len| usize::try_from(i32::from_le_bytes(*len)).ok());
+    len.ok_or_else(|| corrupt("it is not an Arrow IPC file"))
+}
+
+/// Whether this version of Terrace can read a file with this schema; errors as of [`read_header`].
+pub fn check_schema_version(schema: &[u8]) -> Result<()> {
+    let message = root_as_message(schema).ok();
+    let schema = message.as_ref().and_then(|m| m.header_as_schema());
+    let schema = schema.ok_or_else(|| corrupt("the schema at its start cannot be read"))?;
+    let mut entries = schema.custom_metadata().into_iter().flatten();
+    let found = entries.find(|entry| entry.key() == Some(FORMAT_VERSION_KEY));
+    check_version(found.and_then(|entry| entry.value()))
 }
 
 /// Rows and columns of the file's record batch.
@@ -101,9 +121,8 @@ fn footer(file: &[u8]) -> Result<arrow_ipc::Footer<'_>> {
     root_as_footer(rest.get(start..).unwrap_or_default()).map_err(|_| corrupt("its footer cannot be read"))
 }
 
-fn check_version(schema: &Schema) -> Result<()> {
-    let version = schema.metadata().get(FORMAT_VERSION_KEY).map(|v| v.parse::<u32>());
-    match version {
+fn check_version(version: Option<&str>) -> Result<()> {
+    match version.map(str::parse::<u32>) {
         Some(Ok(FORMAT_VERSION)) => Ok(()),
         Some(Ok(found)) => Err(Error::UnsupportedFormat { path: "segment".into(), found, supported: FORMAT_VERSION }),
         _ => Err(corrupt(format!("it was not written by Terrace ({FORMAT_VERSION_KEY} is missing)"))),

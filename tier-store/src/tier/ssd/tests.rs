@@ -127,6 +127,34 @@ fn damage_names_file_column_and_offset() {
 }
 
 #[test]
+fn a_file_of_another_version_is_refused() {
+    let Setup { tier, batch, chunk, dir: _dir } = setup(blocking(), 64 << 20);
+    let few = batch.column(0).slice(0, 10);
+    let wide = RecordBatch::try_from_iter((0..300).map(|i| (format!("column {i}"), Arc::clone(&few))));
+    let wide = write(&tier, ChunkId(9), &wide.unwrap());
+    let read = |chunk: &Arc<Chunk>| tier.read_columns(chunk, &[0], Admission::Guaranteed).map(|read| read.is_some());
+    assert!(read(&wide).unwrap(), "a schema of several blocks");
+    let bytes = std::fs::read(&chunk.path).unwrap();
+    let key = b"terrace.format_version";
+    let at = bytes.windows(key.len()).position(|w| w == key).unwrap();
+    // Flatbuffers put the value close to its key.
+    let near = at.saturating_sub(40)..at + key.len() + 40;
+    let version = near.into_iter().find(|i| bytes[i - 4..*i] == 1u32.to_le_bytes() && bytes[*i] == b'1').unwrap();
+    let mut other = bytes.clone();
+    other[version] = b'7';
+    std::fs::write(&chunk.path, &other).unwrap();
+    let error = read(&chunk).unwrap_err();
+    assert!(matches!(&error, Error::UnsupportedFormat { found: 7, supported: 1, .. }), "{error}");
+    assert!(error.to_string().contains("c3.arrow"), "{error}");
+    other[..6].copy_from_slice(b"PARROT");
+    std::fs::write(&chunk.path, &other).unwrap();
+    let error = read(&chunk).unwrap_err().to_string();
+    assert!(error.contains("c3.arrow") && error.contains("not an Arrow IPC file"), "{error}");
+    std::fs::write(&chunk.path, &bytes).unwrap();
+    assert!(read(&chunk).unwrap());
+}
+
+#[test]
 fn a_device_error_is_told_and_does_not_stick() {
     let engine = Arc::new(SimulatedEngine::start(1, Faults::default()));
     let Setup { tier, chunk, dir: _dir, .. } = setup(Arc::clone(&engine) as _, 64 << 20);

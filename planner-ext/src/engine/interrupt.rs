@@ -1,0 +1,154 @@
+//! When a statement has to stop, and joins that would not notice.
+//!
+//! A task is stopped where it waits. DataFusion's nested-loop join does not wait between its inputs: it compares each
+//! batch of one side with all rows of the other in one go, which may take minutes. It does evaluate its condition for
+//! every few thousand pairs, so the condition asks.
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::{FieldRef, Schema};
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::error::DataFusionError;
+use datafusion::logical_expr::ColumnarValue;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::joins::utils::JoinFilter;
+use datafusion::physical_plan::joins::{NestedLoopJoinExec, NestedLoopJoinExecBuilder};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use crate::error::{Error, ErrorKind};
+
+/// When a statement has to stop: when someone cancels it, when its client is gone, when its time is over.
+#[derive(Debug, Clone)]
+pub(super) struct Interrupt {
+    token: CancellationToken,
+    limit: Option<Duration>,
+    started: Instant,
+}
+
+impl Interrupt {
+    /// Of a statement that starts now.
+    pub(super) fn new(limit: Option<Duration>) -> Self {
+        Self { token: CancellationToken::new(), limit, started: Instant::now() }
+    }
+
+    pub(super) fn cancel(&self) {
+        self.token.cancel();
+    }
+
+    /// Cancels when it is dropped.
+    pub(super) fn guard(&self) -> DropGuard {
+        self.token.clone().drop_guard()
+    }
+
+    /// Runs `body` until it ends or has to stop. `body` is dropped before this returns.
+    pub(super) async fn guarded<T>(&self, body: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+        let late = async {
+            match self.limit {
+                Some(limit) => tokio::time::sleep(limit.saturating_sub(self.started.elapsed())).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            () = self.token.cancelled() => Err(cancelled()),
+            () = late => Err(self.late()),
+            result = body => result,
+        }
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        match self.limit {
+            _ if self.token.is_cancelled() => Err(cancelled()),
+            Some(limit) if self.started.elapsed() > limit => Err(self.late()),
+            _ => Ok(()),
+        }
+    }
+
+    fn late(&self) -> Error {
+        let limit = self.limit.unwrap_or_default();
+        let message = format!("the statement ran longer than {limit:?}, the limit of this server");
+        Error::new(ErrorKind::DeadlineExceeded, message)
+    }
+}
+
+fn cancelled() -> Error {
+    Error::new(ErrorKind::Cancelled, "the statement was cancelled")
+}
+
+/// The same plan, with nested-loop joins that end with an error when it has to stop.
+pub(super) fn interruptible(
+    plan: Arc<dyn ExecutionPlan>,
+    interrupt: &Interrupt,
+) -> Result<Arc<dyn ExecutionPlan>, DataFusionError> {
+    let with_question = |plan: Arc<dyn ExecutionPlan>| {
+        let Some(join) = plan.downcast_ref::<NestedLoopJoinExec>() else { return Ok(Transformed::no(plan)) };
+        let Some(filter) = join.filter() else { return Ok(Transformed::no(plan)) };
+        let condition = UnlessInterrupted { condition: Arc::clone(filter.expression()), interrupt: interrupt.clone() };
+        let (columns, schema) = (filter.column_indices().to_vec(), Arc::clone(filter.schema()));
+        let filter = JoinFilter::new(Arc::new(condition), columns, schema);
+        let join = NestedLoopJoinExecBuilder::from(join).with_filter(Some(filter)).build()?;
+        Ok(Transformed::yes(Arc::new(join) as Arc<dyn ExecutionPlan>))
+    };
+    plan.transform_down(with_question).data()
+}
+
+/// A condition that fails instead of answering when its statement has to stop.
+#[derive(Debug, Clone)]
+struct UnlessInterrupted {
+    condition: Arc<dyn PhysicalExpr>,
+    interrupt: Interrupt,
+}
+
+impl PartialEq for UnlessInterrupted {
+    fn eq(&self, other: &Self) -> bool {
+        self.condition.eq(&other.condition)
+    }
+}
+
+impl Eq for UnlessInterrupted {}
+
+impl Hash for UnlessInterrupted {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.condition.hash(state);
+    }
+}
+
+impl fmt::Display for UnlessInterrupted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.condition.fmt(f)
+    }
+}
+
+impl PhysicalExpr for UnlessInterrupted {
+    fn return_field(&self, input: &Schema) -> Result<FieldRef, DataFusionError> {
+        self.condition.return_field(input)
+    }
+
+    fn evaluate(&self, batch: &RecordBatch) -> Result<ColumnarValue, DataFusionError> {
+        self.interrupt.check()?;
+        self.condition.evaluate(batch)
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn PhysicalExpr>> {
+        vec![&self.condition]
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn PhysicalExpr>>,
+    ) -> Result<Arc<dyn PhysicalExpr>, DataFusionError> {
+        match children.into_iter().next() {
+            Some(condition) => Ok(Arc::new(Self { condition, interrupt: self.interrupt.clone() })),
+            None => Err(DataFusionError::Internal("a condition needs one child".into())),
+        }
+    }
+
+    fn fmt_sql(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.condition.fmt_sql(f)
+    }
+}
