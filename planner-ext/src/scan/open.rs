@@ -177,12 +177,21 @@ impl ColdPart {
     fn complete(self, cold: Option<ColdColumns>) -> Result<Arc<OpenChunk>> {
         let home = self.spec.source.home_tier();
         let mut read = cold.as_ref().map(|c| c.arrays.iter()).into_iter().flatten();
+        let source = &self.spec.source;
+        let sampled = source.version.is_sampled(self.item as usize);
         let (mut arrays, mut tiers) = (Vec::with_capacity(self.arrays.len()), Vec::with_capacity(self.arrays.len()));
-        for resident in self.arrays {
+        for (slot, resident) in self.arrays.into_iter().enumerate() {
             let (array, tier) = match resident {
                 Some(found) => found,
                 None => match read.next() {
-                    Some(array) => (Arc::clone(array), home),
+                    Some(array) => {
+                        if let Some(column) =
+                            self.spec.columns.get(slot).filter(|_| sampled && self.spec.filters_on(slot))
+                        {
+                            source.table.offer_sample(&self.chunk, *column, array);
+                        }
+                        (Arc::clone(array), home)
+                    }
                     None => return Err(DataFusionError::Internal("a cold read returned too few columns".into())),
                 },
             };

@@ -3,7 +3,8 @@
 //! Fresh memory is cleared by the kernel page by page, on the one thread that submits reads: that halves what an SSD
 //! delivers (docs/design/scan.md). So blocks come back here and go out again, latest first. They fill what reads leave
 //! of their budget; when that is too little, what was unused longest goes to the allocator. Sizes are rounded up to
-//! eighths of a power of two, so that columns of about the same size share blocks.
+//! eighths of a power of two, and a block serves what needs at least half of it, so that columns of about the same size
+//! share blocks.
 
 use std::alloc::{Layout, alloc, dealloc};
 use std::collections::{BTreeMap, VecDeque};
@@ -19,7 +20,7 @@ use crate::tier::Account;
 /// Smaller pieces of memory are the allocator's.
 const SMALLEST_BYTES: usize = 64 << 10;
 /// What a few scans have in flight and in use; more would be memory that nobody asks for.
-const MOST_KEPT_BYTES: u64 = 256 << 20;
+const MOST_KEPT_BYTES: u64 = 192 << 20;
 
 /// Heap memory with a chosen alignment. Drop gives it back to where it came from.
 #[derive(Debug)]
@@ -132,9 +133,10 @@ impl BufferPool {
 }
 
 impl State {
+    /// The smallest that is large enough, and at most twice as large.
     fn take(&mut self, size: usize) -> Option<Allocation> {
-        let (_, blocks) = self.free.get_mut(&size)?.pop_back()?;
-        self.kept_bytes -= size;
+        let (_, blocks) = self.free.range_mut(size..=2 * size).find_map(|(_, waiting)| waiting.pop_back())?;
+        self.kept_bytes -= blocks.layout.size();
         Some(blocks)
     }
 
@@ -181,6 +183,7 @@ mod tests {
         drop(again);
         drop(take(512));
         assert_eq!(pool.kept_bytes(), (320 + 512) << 10, "the block unused longest made room");
+        assert_eq!(take(200).start(), places[1], "what is not twice as large will do");
         drop(take(4));
         assert_eq!(pool.kept_bytes(), 832 << 10, "small memory is the allocator's");
         let read = reads.try_charge(512 << 10).unwrap();

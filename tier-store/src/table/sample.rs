@@ -1,7 +1,7 @@
 //! Samples of columns, for planners that want to know how many rows a predicate keeps.
 //!
-//! A few rows of every n-th chunk, copied when a planner first asks while the segment is resident and kept from then
-//! on: estimates, and with them plans, stay the same when the segment moves to a slower tier. At most
+//! A few rows of every n-th chunk, copied when a planner first asks while the segment is resident, or when a scan first
+//! read it from disk, and kept from then on: estimates, and with them plans, do not depend on where data lies. At most
 //! [`SAMPLED_CHUNKS`] times [`SAMPLE_ROWS`] rows of a column are held.
 
 use std::collections::HashMap;
@@ -26,15 +26,26 @@ pub const SAMPLE_ROWS: usize = 1024;
 pub(crate) struct Samples(Mutex<HashMap<(ChunkId, usize), ArrayRef>>);
 
 impl Samples {
-    /// The sample of a segment; `None` when it was never resident when asked for.
+    /// The sample of a segment; `None` when it was neither resident when asked for nor offered.
     pub(crate) fn get(&self, chunk: &Chunk, column: usize) -> Option<ArrayRef> {
         if let Some(sample) = self.0.lock().get(&(chunk.id, column)) {
             return Some(sample.clone());
         }
         let resident = chunk.segments.get(column)?.resident.load_full()?;
-        let rows = SAMPLE_ROWS.min(resident.array.len());
-        let middle = resident.array.slice((resident.array.len() - rows) / 2, rows);
-        let sample = copied(middle).ok()?;
+        self.take(chunk, column, &resident.array)
+    }
+
+    /// Takes the sample of a segment from its values unless it is there already.
+    pub(crate) fn offer(&self, chunk: &Chunk, column: usize, values: &ArrayRef) {
+        let known = self.0.lock().contains_key(&(chunk.id, column));
+        if !known {
+            self.take(chunk, column, values);
+        }
+    }
+
+    fn take(&self, chunk: &Chunk, column: usize, values: &ArrayRef) -> Option<ArrayRef> {
+        let rows = SAMPLE_ROWS.min(values.len());
+        let sample = copied(values.slice((values.len() - rows) / 2, rows)).ok()?;
         self.0.lock().insert((chunk.id, column), sample.clone());
         Some(sample)
     }
@@ -52,7 +63,16 @@ fn copied(array: ArrayRef) -> Result<ArrayRef> {
 impl TableVersion {
     /// Positions of the chunks that are sampled, evenly spread.
     pub fn sampled_chunks(&self) -> impl Iterator<Item = usize> + use<> {
-        (0..self.chunks.len()).step_by(self.chunks.len().div_ceil(SAMPLED_CHUNKS).max(1))
+        (0..self.chunks.len()).step_by(self.sample_step())
+    }
+
+    /// Whether the chunk at this position is.
+    pub fn is_sampled(&self, position: usize) -> bool {
+        position.is_multiple_of(self.sample_step())
+    }
+
+    fn sample_step(&self) -> usize {
+        self.chunks.len().div_ceil(SAMPLED_CHUNKS).max(1)
     }
 }
 

@@ -191,9 +191,14 @@ impl Table {
         self.current.load_full()
     }
 
-    /// Some rows of a segment, for estimates; `None` when it was never resident when asked for.
+    /// Some rows of a segment, for estimates; `None` when it was neither resident when asked for nor offered.
     pub fn sample(&self, chunk: &Chunk, column: usize) -> Option<ArrayRef> {
         self.samples.get(chunk, column)
+    }
+
+    /// Takes the sample of a segment from `values`, all of its values, unless there is one.
+    pub fn offer_sample(&self, chunk: &Chunk, column: usize, values: &ArrayRef) {
+        self.samples.offer(chunk, column, values);
     }
 
     pub(crate) fn allocate_chunk(&self) -> ChunkId {
