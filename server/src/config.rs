@@ -91,7 +91,8 @@ section! {
         pub limit: Option<Size> = None,
         /// Memory of running statements (sorts, joins, groups); they spill to disk beyond it. Default: about 30%.
         pub query: Option<Size> = None,
-        /// Bytes of cold reads in flight or ready but not yet taken. Default: 4%, 32MiB to 512MiB.
+        /// Bytes of cold reads in flight or ready but not yet taken; memory kept for the next reads fills what they leave.
+        /// Default: 4%, 32MiB to 512MiB.
         pub io: Option<Size> = None,
         /// Rows inserted but not yet sealed into chunks. Default: 3%, 16MiB to 256MiB.
         pub delta: Option<Size> = None,

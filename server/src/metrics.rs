@@ -238,6 +238,8 @@ pub fn storage(out: &mut Exposition, store: &Store) {
     out.counter("terrace_io_read_bytes_total", "Bytes they read from the device.", load(&stats.read_bytes));
     out.counter("terrace_io_errors_total", "Block reads that failed.", load(&stats.errors));
     out.gauge("terrace_io_in_flight_reads", "Block reads queued or running.", load(&stats.in_flight));
+    let kept = io.pool().kept_bytes() as f64;
+    out.gauge("terrace_io_kept_bytes", "Memory of finished reads, kept for the next ones.", kept);
     let delta = store.delta_account();
     out.gauge("terrace_delta_used_bytes", "Rows inserted but not yet sealed.", delta.used_bytes() as f64);
     out.gauge("terrace_delta_budget_bytes", "The limit of these.", delta.limit_bytes() as f64);
