@@ -21,7 +21,8 @@ fn dax_dir() -> Option<PathBuf> {
 
 fn backings(dir: &std::path::Path) -> Vec<NvmBacking> {
     let mut backings = vec![NvmBacking::Emulated, NvmBacking::AllowNonDax(dir.join("pool"))];
-    backings.extend(dax_dir().map(|dir| NvmBacking::Path(dir.join("unit.pool"))));
+    // Named after the test's own folder: tests run side by side, and a pool has one holder.
+    backings.extend(dax_dir().map(|mount| NvmBacking::Path(mount.join(dir.file_name().unwrap()))));
     backings
 }
 
