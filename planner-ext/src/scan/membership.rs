@@ -18,7 +18,7 @@ use datafusion::physical_expr::expressions::{BinaryExpr, Column, Literal};
 
 use super::filter::mask_of;
 
-/// Values of the largest range that gets a bitmap: half a megabyte, which stays in a core's cache.
+/// Values of the largest range that gets a bitmap, of half a megabyte.
 const MOST_VALUES: u64 = 1 << 22;
 
 /// The values of one column that pass a filter.

@@ -68,8 +68,8 @@ impl AlignedBuffer {
     /// The blocks, for the engine to fill.
     pub(crate) fn blocks_mut(&mut self) -> &mut [MaybeUninit<u8>] {
         match &self.memory {
-            // SAFETY: the allocation has at least this many bytes, `MaybeUninit` needs no initialisation, and `&mut self` is
-            // the only access.
+            // SAFETY: the allocation has at least this many bytes, `MaybeUninit` needs no initialisation, and
+            // `&mut self` is the only access.
             Some(m) => unsafe { std::slice::from_raw_parts_mut(m.start().as_ptr().cast(), self.blocks_len) },
             None => &mut [],
         }
