@@ -78,7 +78,7 @@ impl Terrace {
     fn total_bytes(&self) -> u64 {
         let tables = self.engine.store().tables();
         let chunks = tables.iter().flat_map(|t| t.version().chunks.to_vec());
-        chunks.map(|c| c.chunk.segments.iter().map(|s| s.home.len).sum::<u64>()).sum()
+        chunks.map(|c| c.chunk.segments.iter().map(|s| s.bytes()).sum::<u64>()).sum()
     }
 
     /// Gives DRAM a share of all bytes and lets one epoch place by what queries did so far.

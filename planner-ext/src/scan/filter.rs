@@ -246,7 +246,7 @@ impl SliceFilter {
         &mut self,
         rows: usize,
         mut selection: Selection,
-        mut column: impl FnMut(usize) -> ArrayRef,
+        mut column: impl FnMut(usize) -> Result<ArrayRef>,
     ) -> Result<Selection> {
         for (conjunct, worth) in self.conjuncts.iter().zip(&mut self.worth) {
             let before = match &selection {
@@ -257,7 +257,7 @@ impl SliceFilter {
             if conjunct.dynamic && !worth.evaluates() {
                 continue;
             }
-            let columns = conjunct.slots.iter().map(|slot| column(*slot)).collect();
+            let columns = conjunct.slots.iter().map(|slot| column(*slot)).collect::<Result<_>>()?;
             let options = RecordBatchOptions::new().with_row_count(Some(rows));
             let batch = RecordBatch::try_new_with_options(Arc::clone(&conjunct.schema), columns, &options)?;
             if conjunct.dynamic {

@@ -15,7 +15,7 @@ use roaring::RoaringBitmap;
 use terrace_tier_store::heat::Pattern;
 use terrace_tier_store::table::Chunk;
 use terrace_tier_store::tier::TierId;
-use terrace_tier_store::tier::codec::slice_column;
+use terrace_tier_store::tier::codec::StoredColumn;
 use terrace_tier_store::tier::ssd::{Admission, ColdColumns, ColdRead};
 
 use super::queue::ScanSpec;
@@ -29,7 +29,7 @@ pub(super) struct OpenChunk {
     spec: Arc<ScanSpec>,
     rows: usize,
     next: AtomicUsize,
-    arrays: Vec<ArrayRef>,
+    columns: Vec<StoredColumn>,
     deletions: Option<Arc<RoaringBitmap>>,
     touched: Option<Touched>,
     scanned: AtomicUsize,
@@ -84,14 +84,14 @@ impl OpenChunk {
     fn open_delta(spec: &Arc<ScanSpec>, item: u32) -> Result<Arc<Self>> {
         let gone = || DataFusionError::Internal(format!("item {item} is not part of the scanned version"));
         let batch = spec.source.delta(item).ok_or_else(gone)?;
-        let arrays = spec.columns.iter().map(|c| Arc::clone(batch.column(*c))).collect();
-        Ok(Arc::new(Self::new(spec, batch.num_rows(), arrays, None, None, None)))
+        let columns = spec.columns.iter().map(|c| StoredColumn::plain(Arc::clone(batch.column(*c)))).collect();
+        Ok(Arc::new(Self::new(spec, batch.num_rows(), columns, None, None, None)))
     }
 
     fn new(
         spec: &Arc<ScanSpec>,
         rows: usize,
-        arrays: Vec<ArrayRef>,
+        columns: Vec<StoredColumn>,
         deletions: Option<Arc<RoaringBitmap>>,
         touched: Option<Touched>,
         cold: Option<ColdColumns>,
@@ -99,7 +99,7 @@ impl OpenChunk {
         let count = || AtomicUsize::new(0);
         let spec = Arc::clone(spec);
         let (next, scanned, survivors) = (count(), count(), count());
-        Self { spec, rows, next, arrays, deletions, touched, scanned, survivors, _cold: cold }
+        Self { spec, rows, next, columns, deletions, touched, scanned, survivors, _cold: cold }
     }
 
     /// The next slice nobody has taken; `None` when all are.
@@ -118,13 +118,11 @@ impl OpenChunk {
     }
 
     /// A slice of a read column, by its position in the scan's list.
-    pub(super) fn slice(&self, slot: usize, range: &Range<usize>) -> ArrayRef {
+    pub(super) fn slice(&self, slot: usize, range: &Range<usize>) -> Result<ArrayRef> {
         self.touch(slot, range.len());
-        match self.arrays.get(slot) {
-            Some(array) if range.len() == array.len() => Arc::clone(array),
-            Some(array) => slice_column(array, range.start, range.len()),
-            None => Arc::new(arrow::array::NullArray::new(range.len())),
-        }
+        let gone = || DataFusionError::Internal(format!("column {slot} of a scan was not read"));
+        let column = self.columns.get(slot).ok_or_else(gone)?;
+        column.slice(range.start, range.len()).map_err(store_error)
     }
 
     /// Lets an emulated device take its time.
@@ -132,7 +130,7 @@ impl OpenChunk {
         let Some(touched) = &self.touched else { return };
         let column = self.spec.columns.get(slot).and_then(|c| touched.chunk.segments.get(*c));
         if let (Some(tier), Some(segment)) = (touched.tiers.get(slot), column) {
-            self.spec.source.touch(*tier, segment.home.len * rows as u64 / self.rows.max(1) as u64);
+            self.spec.source.touch(*tier, segment.bytes() * rows as u64 / self.rows.max(1) as u64);
         }
     }
 
@@ -176,32 +174,28 @@ impl ColdPart {
 
     fn complete(self, cold: Option<ColdColumns>) -> Result<Arc<OpenChunk>> {
         let home = self.spec.source.home_tier();
-        let mut read = cold.as_ref().map(|c| c.arrays.iter()).into_iter().flatten();
+        let mut read = cold.as_ref().map(|c| c.columns.iter()).into_iter().flatten();
         let source = &self.spec.source;
         let sampled = source.version.is_sampled(self.item as usize);
-        let (mut arrays, mut tiers) = (Vec::with_capacity(self.arrays.len()), Vec::with_capacity(self.arrays.len()));
-        for (slot, resident) in self.arrays.into_iter().enumerate() {
-            let (array, tier) = match resident {
-                Some(found) => found,
-                None => match read.next() {
-                    Some(array) => {
-                        if let Some(column) =
-                            self.spec.columns.get(slot).filter(|_| sampled && self.spec.filters_on(slot))
-                        {
-                            source.table.offer_sample(&self.chunk, *column, array);
-                        }
-                        (Arc::clone(array), home)
-                    }
-                    None => return Err(DataFusionError::Internal("a cold read returned too few columns".into())),
-                },
-            };
-            arrays.push(array);
-            tiers.push(tier);
+        let (mut columns, mut tiers) = (Vec::with_capacity(self.arrays.len()), Vec::with_capacity(self.arrays.len()));
+        for (slot, (resident, column)) in self.arrays.into_iter().zip(&self.spec.columns).enumerate() {
+            if let Some((array, tier)) = resident {
+                columns.push(StoredColumn::plain(array));
+                tiers.push(tier);
+                continue;
+            }
+            let too_few = || DataFusionError::Internal("a cold read returned too few columns".into());
+            let stored = read.next().ok_or_else(too_few)?;
+            if sampled && self.spec.filters_on(slot) {
+                source.table.offer_sample(&self.chunk, *column, stored);
+            }
+            columns.push(stored.clone());
+            tiers.push(home);
         }
         let deletions = self.spec.source.chunk(self.item).and_then(|e| e.deletions.clone());
         let rows = self.chunk.rows as usize;
         let touched = Touched { chunk: self.chunk, tiers };
-        Ok(Arc::new(OpenChunk::new(&self.spec, rows, arrays, deletions, Some(touched), cold)))
+        Ok(Arc::new(OpenChunk::new(&self.spec, rows, columns, deletions, Some(touched), cold)))
     }
 }
 
@@ -279,8 +273,9 @@ impl Drop for OpenChunk {
                 continue;
             }
             segment.counters.record(pattern, values as u64);
-            totals.record(*tier, pattern, segment.home.len);
-            self.spec.metrics.segment(*tier, segment.home.len);
+            let bytes = if resident { segment.bytes() } else { segment.home.len };
+            totals.record(*tier, pattern, bytes);
+            self.spec.metrics.segment(*tier, bytes);
         }
     }
 }

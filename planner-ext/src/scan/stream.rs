@@ -109,7 +109,7 @@ impl ScanStream {
             self.collected(survivors);
             return self.batch(Vec::new(), rows).map(Some);
         }
-        let columns = spec.output.iter().map(|slot| column(*slot)).collect();
+        let columns = spec.output.iter().map(|slot| column(*slot)).collect::<Result<_>>()?;
         let mut batch = self.batch(columns, range.len())?;
         let whole = matches!(selection, Selection::All);
         if whole && batch.num_rows() > self.remaining {
@@ -160,9 +160,10 @@ impl ScanStream {
     }
 }
 
-fn slice(chunk: &OpenChunk, slices: &mut [Option<ArrayRef>], slot: usize, range: &Range<usize>) -> ArrayRef {
+fn slice(chunk: &OpenChunk, slices: &mut [Option<ArrayRef>], slot: usize, range: &Range<usize>) -> Result<ArrayRef> {
     match slices.get_mut(slot) {
-        Some(cached) => Arc::clone(cached.get_or_insert_with(|| chunk.slice(slot, range))),
+        Some(Some(known)) => Ok(Arc::clone(known)),
+        Some(empty) => Ok(Arc::clone(empty.insert(chunk.slice(slot, range)?))),
         None => chunk.slice(slot, range),
     }
 }

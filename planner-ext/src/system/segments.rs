@@ -6,6 +6,7 @@ use arrow::datatypes::Field;
 use terrace_tier_store::heat::decay::{SegmentHeat, SegmentKey};
 use terrace_tier_store::heat::{Pattern, PatternCounts};
 use terrace_tier_store::table::{Chunk, Table};
+use terrace_tier_store::tier::codec::Encoding;
 
 use super::{Batches, Live, Wanted, count, counts, in_batches, real, reals, text, texts};
 use crate::error::Result;
@@ -20,6 +21,7 @@ pub(super) fn fields() -> Vec<Field> {
         text("data_type"),
         text("tier"),
         count("bytes"),
+        count("stored_bytes"),
         text("encoding"),
     ];
     fields.extend(Pattern::ALL.map(|p| count(p.name())));
@@ -33,6 +35,8 @@ struct Row {
     column: usize,
     tier: Arc<str>,
     bytes: u64,
+    stored_bytes: u64,
+    encoding: Encoding,
     counts: PatternCounts,
     heat: SegmentHeat,
 }
@@ -53,7 +57,9 @@ pub(super) fn rows(live: Live, wanted: Wanted) -> Result<Batches> {
             let key = SegmentKey { table: chunk.table, chunk: chunk.id, column: column as u32 };
             Some(Row {
                 tier: resident.unwrap_or_else(|| Arc::clone(&home)),
-                bytes: segment.home.len,
+                bytes: segment.bytes(),
+                stored_bytes: segment.home.len,
+                encoding: segment.home.encoding,
                 counts: segment.counters.snapshot(),
                 heat: store.tiering().heat(&key),
                 table: Arc::clone(&table),
@@ -76,7 +82,8 @@ fn columns(rows: &[Row]) -> Vec<arrow::array::ArrayRef> {
         texts(rows, |r| field(r).map_or_else(String::new, |f| f.data_type().to_string())),
         texts(rows, |r| r.tier.to_string()),
         counts(rows, |r| r.bytes),
-        texts(rows, |_| "plain".to_owned()),
+        counts(rows, |r| r.stored_bytes),
+        texts(rows, |r| r.encoding.to_string()),
     ];
     for pattern in Pattern::ALL {
         columns.push(counts(rows, |r| r.counts.accesses.get(pattern as usize).copied().unwrap_or(0)));

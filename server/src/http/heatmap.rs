@@ -86,7 +86,7 @@ fn build(state: &AppState, name: &str, width: usize) -> Result<HeatMap> {
                 most = most.max(segment.counters.snapshot().accesses.iter().sum());
                 hottest = hottest.max(tiering.heat(&tables::segment_key(chunk, position)).total());
                 if let Some(bytes) = row.bytes_by_tier.get_mut(tiers.position(segment)).and_then(|t| t.get_mut(x)) {
-                    *bytes += segment.home.len;
+                    *bytes += segment.bytes();
                 }
             }
             row.accesses.push(most);

@@ -62,7 +62,7 @@ pub async fn list(State(state): State<Arc<AppState>>, page: Page) -> Result<Json
 
 fn item(table: &Table) -> TableItem {
     let version = table.version();
-    let bytes = version.chunks.iter().flat_map(|c| &c.chunk.segments).map(|s| s.home.len).sum();
+    let bytes = version.chunks.iter().flat_map(|c| &c.chunk.segments).map(|s| s.bytes()).sum();
     TableItem {
         name: table.name().to_string(),
         columns: columns(table),
@@ -104,7 +104,7 @@ pub async fn segments(
                         column: field.name().clone(),
                         tier: tiers.of_segment(segment).to_owned(),
                         rows: chunk.rows,
-                        bytes: segment.home.len,
+                        bytes: segment.bytes(),
                         accesses: segment.counters.snapshot().accesses,
                         heat: tiering.heat(&segment_key(chunk, column)).accesses,
                     }

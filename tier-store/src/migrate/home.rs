@@ -30,6 +30,6 @@ impl HomeTier for SsdTier {
     }
 
     fn read_image(&self, chunk: &Arc<Chunk>, column: usize) -> Result<Buffer> {
-        Ok(self.load_image(chunk, column)?.into_arrow(None))
+        self.load_image(chunk, column)
     }
 }

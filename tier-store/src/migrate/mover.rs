@@ -24,7 +24,7 @@ pub trait HomeTier: Send + Sync {
     fn describe(&self) -> String;
     /// A folder on the device and the engine that reads it, for calibration; `None`: it cannot be measured.
     fn probe(&self) -> Option<(PathBuf, Arc<dyn BlockIo>)>;
-    /// Reads the image of one segment and checks it against its checksums. Blocks.
+    /// Reads one segment, checks it against its checksums, gives its image. Blocks.
     fn read_image(&self, chunk: &Arc<Chunk>, column: usize) -> Result<Buffer>;
 }
 
@@ -44,7 +44,7 @@ pub struct Relocation {
 impl Relocation {
     /// Bytes of the segment's image; 0 when there is no such column.
     pub fn bytes(&self) -> u64 {
-        self.chunk.segments.get(self.column).map_or(0, |segment| segment.home.len)
+        self.chunk.segments.get(self.column).map_or(0, Segment::bytes)
     }
 }
 
@@ -90,7 +90,7 @@ impl Mover {
             return Ok(Outcome::Moved);
         };
         // Asked before the image is read, so that a full tier costs no I/O.
-        if !has_room(target.as_ref(), segment.home.len) {
+        if !target.has_room(segment.bytes()) {
             return Ok(Outcome::Full);
         }
         let image = match &current {
@@ -103,7 +103,7 @@ impl Mover {
             Err(error) => return Err(error),
         };
         let data_type = chunk.schema.field(*column).data_type();
-        let array = codec::decode_column(data_type, chunk.rows as usize, &segment.home.layout, &bytes.buffer)?;
+        let array = codec::decode_image(&segment.home, data_type, chunk.rows as usize, &bytes.buffer)?;
         segment.resident.store(Some(Arc::new(Resident { tier: *to, array, bytes })));
         Ok(Outcome::Moved)
     }
@@ -111,11 +111,6 @@ impl Mover {
 
 fn segment_of(chunk: &Chunk, column: usize) -> Result<&Segment> {
     chunk.segments.get(column).ok_or_else(|| Error::NotFound { kind: "column", name: format!("number {column}") })
-}
-
-fn has_room(tier: &dyn MemoryTier, len: u64) -> bool {
-    let account = tier.account();
-    account.used_bytes().saturating_add(tier.charged_bytes(len as usize)) <= account.limit_bytes()
 }
 
 #[cfg(test)]

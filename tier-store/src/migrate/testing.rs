@@ -85,6 +85,7 @@ impl HomeTier for FakeHome {
         let home = &chunk.segments[column].home;
         let files = self.files.lock();
         let file = files.get(&(chunk.table, chunk.id)).ok_or_else(|| Error::Unsupported("no such file".into()))?;
-        Ok(Buffer::from(&file[home.offset as usize..(home.offset + home.len) as usize]))
+        let stored = Buffer::from(&file[home.offset as usize..(home.offset + home.len) as usize]);
+        codec::image(home, chunk.schema.field(column).data_type(), chunk.rows as usize, stored)
     }
 }

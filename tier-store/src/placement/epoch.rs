@@ -39,6 +39,8 @@ pub struct SegmentInput {
     pub rows: u32,
     /// Bytes of its image.
     pub bytes: u64,
+    /// Bytes read for it from home.
+    pub home_bytes: u64,
     /// Bytes it would be charged on each tier, in order of [`TierId`]; 0 at home.
     pub charged_bytes: [u64; MAX_TIERS],
     /// Where it lies.
@@ -180,7 +182,7 @@ fn instance(inputs: &Inputs) -> (Instance, Vec<f64>) {
         (Vec::with_capacity(cells), Vec::with_capacity(cells), Vec::with_capacity(cells));
     for segment in &inputs.segments {
         for (id, (tier, charged)) in inputs.tiers.iter().zip(segment.charged_bytes).enumerate() {
-            let time = tier.cost.expected_us(&segment.heat, segment.bytes, segment.rows);
+            let time = tier.cost.expected_us(&segment.heat, read_bytes(inputs, segment, id), segment.rows);
             times.push(time);
             costs.push(time + move_us(inputs, segment, id) / inputs.payback_epochs.max(1e-3));
             bytes.push(charged as f64);
@@ -198,8 +200,14 @@ fn move_us(inputs: &Inputs, segment: &SegmentInput, to: usize) -> f64 {
     if to + 1 == inputs.tiers.len() {
         return RELEASE_US;
     }
-    let sweep = |tier: usize| inputs.tiers.get(tier).map_or(0.0, |tier| tier.cost.sweep_us(segment.bytes));
+    let sweep =
+        |id: usize| inputs.tiers.get(id).map_or(0.0, |tier| tier.cost.sweep_us(read_bytes(inputs, segment, id)));
     RELEASE_US + sweep(from) + sweep(to)
+}
+
+/// Bytes that a whole read of the segment moves on this tier.
+fn read_bytes(inputs: &Inputs, segment: &SegmentInput, tier: usize) -> u64 {
+    if tier + 1 == inputs.tiers.len() { segment.home_bytes } else { segment.bytes }
 }
 
 fn order(inputs: &Inputs, a: &PlannedMove, b: &PlannedMove) -> Ordering {

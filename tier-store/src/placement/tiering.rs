@@ -489,12 +489,13 @@ fn segment_input(
     let home = TierId(memory.len() as u8);
     let mut charged_bytes = [0; MAX_TIERS];
     for (slot, tier) in charged_bytes.iter_mut().zip(memory) {
-        *slot = tier.charged_bytes(segment.home.len as usize);
+        *slot = tier.charged_bytes(segment.bytes() as usize);
     }
     Some(SegmentInput {
         key,
         rows: chunk.rows,
-        bytes: segment.home.len,
+        bytes: segment.bytes(),
+        home_bytes: segment.home.len,
         charged_bytes,
         current: segment.resident.load().as_ref().map_or(home, |resident| resident.tier),
         heat: heat.get(&key),

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use arrow::buffer::Buffer;
 use parking_lot::{Mutex, RwLock};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -90,11 +91,12 @@ impl Core {
         let Some(dram) = self.memory_tiers.iter().find(|t| t.kind() == TierKind::Dram) else { return Ok(()) };
         for (segment, field) in chunk.segments.iter().zip(chunk.schema.fields()) {
             let range = segment.home.offset as usize..(segment.home.offset + segment.home.len) as usize;
-            let Some(image) = file.get(range) else { continue };
-            match dram.store(image) {
+            let (Some(stored), true) = (file.get(range), dram.has_room(segment.bytes())) else { continue };
+            let (home, rows) = (&segment.home, chunk.rows as usize);
+            let image = codec::image(home, field.data_type(), rows, Buffer::from(stored))?;
+            match dram.store(&image) {
                 Ok(bytes) => {
-                    let rows = chunk.rows as usize;
-                    let array = codec::decode_column(field.data_type(), rows, &segment.home.layout, &bytes.buffer)?;
+                    let array = codec::decode_image(home, field.data_type(), rows, &bytes.buffer)?;
                     segment.resident.store(Some(Arc::new(Resident { tier: bytes.tier, array, bytes })));
                 }
                 Err(Error::BudgetExceeded { .. }) => {}
@@ -112,14 +114,15 @@ impl Core {
             for entry in table.version().chunks.iter() {
                 for segment in &entry.chunk.segments {
                     stored += segment.home.len;
+                    let bytes = segment.bytes();
                     match segment.resident.load().as_ref().and_then(|r| infos.get_mut(r.tier.0 as usize)) {
                         Some(info) => {
-                            info.placed_bytes += segment.home.len;
-                            info.stored_bytes += segment.home.len;
+                            info.placed_bytes += bytes;
+                            info.stored_bytes += bytes;
                             info.segments += 1;
                         }
                         None => {
-                            placed += segment.home.len;
+                            placed += bytes;
                             segments += 1;
                         }
                     }

@@ -34,11 +34,11 @@ fn read(store: &Store, version: &TableVersion) -> Result<RecordBatch> {
         let chunk = &entry.chunk;
         let cold: Vec<usize> = (0..2).filter(|i| chunk.segments[*i].resident.load().is_none()).collect();
         let read = store.ssd().read_columns(chunk, &cold, Admission::Guaranteed)?;
-        let mut arrays =
-            read.map(ColdRead::wait).transpose()?.map(|c| c.arrays.clone()).unwrap_or_default().into_iter();
+        let cold = read.map(ColdRead::wait).transpose()?;
+        let mut stored = cold.iter().flat_map(|c| &c.columns);
         let columns = chunk.segments.iter().map(|s| match s.resident.load_full() {
             Some(resident) => Arc::clone(&resident.array),
-            None => arrays.next().unwrap(),
+            None => stored.next().unwrap().widened().unwrap(),
         });
         batches.push(RecordBatch::try_new(Arc::clone(&chunk.schema), columns.collect()).unwrap());
     }

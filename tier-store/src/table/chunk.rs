@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use crate::heat::SegmentCounters;
 use crate::io::IoFile;
 use crate::tier::TierId;
-use crate::tier::codec::ColumnLayout;
+use crate::tier::codec::{ColumnLayout, Encoding};
 use crate::tier::ssd::SsdTier;
 
 /// Number of a chunk within its table; never reused.
@@ -25,13 +25,17 @@ pub struct ChunkId(pub u64);
 /// Where a segment's durable bytes lie in the chunk's file.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Home {
-    /// First byte of the column's image, from the start of the file; a multiple of 64.
+    /// First byte of the column, from the start of the file; a multiple of 64.
     pub offset: u64,
-    /// Bytes of the image.
+    /// Bytes stored.
     pub len: u64,
-    /// How the image is cut into Arrow buffers.
+    /// How they relate to the column's image in memory.
+    pub encoding: Encoding,
+    /// Bytes of that image.
+    pub image_len: u64,
+    /// How the stored bytes are cut into Arrow buffers.
     pub layout: ColumnLayout,
-    /// crc32c of each 16 KiB block of the image, counted from `offset`; the last block may be short.
+    /// crc32c of each 16 KiB block stored, counted from `offset`; the last block may be short.
     pub checksums: Box<[u32]>,
 }
 
@@ -58,6 +62,11 @@ pub struct Segment {
 }
 
 impl Segment {
+    /// Bytes of its image in memory, on whichever tier: what placement weighs.
+    pub fn bytes(&self) -> u64 {
+        self.home.image_len
+    }
+
     /// A segment that lies at its home only.
     pub fn new(home: Home) -> Self {
         Self { home, resident: ArcSwapOption::empty(), counters: SegmentCounters::default() }

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use super::{Chunk, ChunkId, TableVersion};
 use crate::catalog::records::{decode_batches, encode_batches};
 use crate::error::{Error, Result};
-use crate::tier::codec;
+use crate::tier::codec::{self, StoredColumn};
 
 /// Most chunks of a table that are sampled.
 const SAMPLED_CHUNKS: usize = 16;
@@ -32,20 +32,20 @@ impl Samples {
             return Some(sample.clone());
         }
         let resident = chunk.segments.get(column)?.resident.load_full()?;
-        self.take(chunk, column, &resident.array)
+        self.take(chunk, column, &StoredColumn::plain(Arc::clone(&resident.array)))
     }
 
     /// Takes the sample of a segment from its values unless it is there already.
-    pub(crate) fn offer(&self, chunk: &Chunk, column: usize, values: &ArrayRef) {
+    pub(crate) fn offer(&self, chunk: &Chunk, column: usize, values: &StoredColumn) {
         let known = self.0.lock().contains_key(&(chunk.id, column));
         if !known {
             self.take(chunk, column, values);
         }
     }
 
-    fn take(&self, chunk: &Chunk, column: usize, values: &ArrayRef) -> Option<ArrayRef> {
-        let rows = SAMPLE_ROWS.min(values.len());
-        let sample = copied(values.slice((values.len() - rows) / 2, rows)).ok()?;
+    fn take(&self, chunk: &Chunk, column: usize, values: &StoredColumn) -> Option<ArrayRef> {
+        let rows = SAMPLE_ROWS.min(values.rows());
+        let sample = copied(values.slice((values.rows() - rows) / 2, rows).ok()?).ok()?;
         self.0.lock().insert((chunk.id, column), sample.clone());
         Some(sample)
     }

@@ -14,6 +14,7 @@ use super::delta::DeltaEntry;
 use super::sample::Samples;
 use super::{Chunk, ChunkEntry, ChunkId, TableStatistics, TableVersion};
 use crate::error::{Error, Result};
+use crate::tier::codec::StoredColumn;
 
 /// Number of a table; never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -197,7 +198,7 @@ impl Table {
     }
 
     /// Takes the sample of a segment from `values`, all of its values, unless there is one.
-    pub fn offer_sample(&self, chunk: &Chunk, column: usize, values: &ArrayRef) {
+    pub fn offer_sample(&self, chunk: &Chunk, column: usize, values: &StoredColumn) {
         self.samples.offer(chunk, column, values);
     }
 

@@ -1,22 +1,25 @@
 //! The segment codec: record batches to chunk files, column images to Arrow arrays.
 //!
 //! A chunk file is an Arrow IPC file (Feather V2) with one uncompressed record batch, aligned to 64 bytes; the schema's
-//! metadata carries `terrace.format_version`. The buffers of one column are neighbours in the batch's body and form the
-//! column's *image*; a [`ColumnLayout`] says how to cut it, so that an image decodes without the file around it:
+//! metadata carries `terrace.format_version`. The buffers of one column are neighbours in the batch's body; a
+//! [`ColumnLayout`] says how to cut them, so that a column decodes without the file around it. In memory a column is one
+//! range of bytes cut the same way, its *image*; integers and decimals may be stored narrower than that ([`Encoding`]):
 //!
 //! ```text
 //!   file   | magic | schema | batch metadata | body: col 0 | col 1 | ... | footer |
-//!   image                                         ^home.offset, home.len
+//!   stored                                        ^home.offset, home.len
 //!   column | validity | offsets | values |  child ...      each at a multiple of 64
 //! ```
 
 mod compact;
 mod decode;
 mod encode;
+mod narrow;
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{Schema, SchemaRef};
 
 use crate::error::{Error, Result};
 use crate::table::Home;
@@ -26,12 +29,13 @@ pub use decode::decode_column;
 pub use encode::{
     ChunkHeader, EncodedChunk, PREFIX_BYTES, check_schema_version, encode_chunk, read_header, schema_len,
 };
+pub use narrow::{Encoding, StoredColumn, decode_image, image};
 
 /// Bytes covered by one checksum of [`Home::checksums`].
 pub const CHECKSUM_BLOCK_BYTES: usize = 16 * 1024;
 
 /// Version written to and read from chunk files.
-pub const FORMAT_VERSION: u32 = 1;
+pub const FORMAT_VERSION: u32 = 2;
 
 /// Key of the format version in the metadata of a chunk file's schema.
 pub const FORMAT_VERSION_KEY: &str = "terrace.format_version";
@@ -47,11 +51,11 @@ pub struct ColumnLayout {
     pub variadic: Vec<u32>,
 }
 
-/// Checks an image against the checksums of its home. Fails with the number of the first bad 16 KiB block, counted
-/// from the image's start; a wrong length shows as the first missing block.
-pub fn verify(home: &Home, image: &[u8]) -> Result<(), usize> {
-    let blocks = image.chunks(CHECKSUM_BLOCK_BYTES);
-    if image.len() as u64 != home.len || blocks.len() != home.checksums.len() {
+/// Checks stored bytes against the checksums of their home. Fails with the number of the first bad 16 KiB block, counted
+/// from their start; a wrong length shows as the first missing block.
+pub fn verify(home: &Home, stored: &[u8]) -> Result<(), usize> {
+    let blocks = stored.chunks(CHECKSUM_BLOCK_BYTES);
+    if stored.len() as u64 != home.len || blocks.len() != home.checksums.len() {
         return Err(blocks.len().min(home.checksums.len()));
     }
     match blocks.zip(home.checksums.iter()).position(|(block, expected)| crc32c::crc32c(block) != *expected) {
@@ -65,11 +69,12 @@ pub(crate) fn checksums(image: &[u8]) -> Box<[u32]> {
     image.chunks(CHECKSUM_BLOCK_BYTES).map(crc32c::crc32c).collect()
 }
 
-/// The schema without what the file format added to it.
-fn without_version(schema: &SchemaRef) -> SchemaRef {
+/// The schema as the table declares it, without what the file format added.
+fn declared_schema(schema: &SchemaRef) -> Result<SchemaRef> {
     let mut metadata: HashMap<String, String> = schema.metadata().clone();
     metadata.remove(FORMAT_VERSION_KEY);
-    std::sync::Arc::new(schema.as_ref().clone().with_metadata(metadata))
+    let fields = schema.fields().iter().map(narrow::declared).collect::<Result<Vec<_>>>()?;
+    Ok(Arc::new(Schema::new_with_metadata(fields, metadata)))
 }
 
 /// Damage found by the codec, which knows no path; callers that do put it in with [`locate`].

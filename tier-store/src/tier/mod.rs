@@ -74,6 +74,11 @@ pub trait MemoryTier: Send + Sync + fmt::Debug {
     fn account(&self) -> &Arc<Account>;
     /// Bytes that `len` image bytes would be charged.
     fn charged_bytes(&self, len: usize) -> u64;
+    /// True when an image of `len` bytes would fit now; nothing is reserved.
+    fn has_room(&self, len: u64) -> bool {
+        let account = self.account();
+        account.used_bytes().saturating_add(self.charged_bytes(len as usize)) <= account.limit_bytes()
+    }
     /// Copies an image into the tier. Fails with [`crate::Error::BudgetExceeded`] when it does not fit; charges first.
     fn store(&self, image: &[u8]) -> Result<SegmentBytes>;
     /// Takes an image that was just read. Tiers whose memory is the process's keep it without copying.

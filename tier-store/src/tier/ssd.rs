@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use arrow::buffer::Buffer;
 use parking_lot::Mutex;
 
 pub use cold::{ColdColumns, ColdRead};
@@ -25,7 +26,7 @@ use super::codec::{self, EncodedChunk};
 use super::{Account, Charge};
 use crate::clock::Clock;
 use crate::error::{Error, Result};
-use crate::io::{AlignedBuffer, BLOCK_BYTES, BlockIo, IoFile, ReadHandle};
+use crate::io::{BLOCK_BYTES, BlockIo, IoFile, ReadHandle};
 use crate::table::{Chunk, ChunkId, TableId};
 
 /// Whether a cold read may be refused when the I/O account is full.
@@ -164,20 +165,23 @@ impl SsdTier {
         self.io.open(path)
     }
 
-    /// Starts reading the image of one column. The bytes are neither charged nor verified.
-    pub fn read_image(&self, chunk: &Chunk, column: usize) -> Result<ReadHandle> {
+    /// Starts reading the stored bytes of one column. They are neither charged nor verified.
+    pub fn read_stored(&self, chunk: &Chunk, column: usize) -> Result<ReadHandle> {
         let segment = segment(chunk, column)?;
         let len = usize::try_from(segment.home.len).map_err(|_| no_column(chunk, column))?;
         Ok(self.io.read(&self.chunk_file(chunk)?, segment.home.offset, len))
     }
 
-    /// Reads and verifies the image of one column, blocking: for moves.
-    pub fn load_image(&self, chunk: &Chunk, column: usize) -> Result<AlignedBuffer> {
-        let image = self.read_image(chunk, column)?.wait()?;
-        cold::verified(chunk, column, image.as_slice()).inspect_err(|_| {
+    /// Reads and verifies one column and gives its image, blocking: for moves.
+    pub fn load_image(&self, chunk: &Chunk, column: usize) -> Result<Buffer> {
+        let stored = self.read_stored(chunk, column)?.wait()?;
+        let image = cold::verified(chunk, column, stored.as_slice()).and_then(|(home, declared)| {
+            codec::image(home, declared, chunk.rows as usize, stored.into_arrow(None))
+                .map_err(|error| cold::located(error, chunk, column))
+        });
+        image.inspect_err(|_| {
             self.counters.corrupt.fetch_add(1, Ordering::Relaxed);
-        })?;
-        Ok(image)
+        })
     }
 
     /// Starts reading `columns` of a chunk. `None`: the I/O account has no room for a prefetch now.
@@ -197,7 +201,7 @@ impl SsdTier {
         let charge = Arc::new(charge);
         let mut reads = Vec::with_capacity(columns.len());
         for column in columns {
-            let handle = self.read_image(chunk, *column)?;
+            let handle = self.read_stored(chunk, *column)?;
             handle.hold(Arc::clone(&charge));
             reads.push((*column, handle));
         }

@@ -37,7 +37,7 @@ fn a_move_copies_swaps_and_releases_with_the_last_reader() {
     let chunk = home.add(1, 1);
     let go = |from, to| mover.try_move(&tiers, &home, &relocation(&chunk, 0, from, to)).unwrap();
     assert_eq!(go(SSD, DRAM), Outcome::Moved);
-    let charged = tiers[0].charged_bytes(chunk.segments[0].home.len as usize);
+    let charged = tiers[0].charged_bytes(chunk.segments[0].bytes() as usize);
     assert_eq!((used(&tiers)[0], used(&tiers)[1]), (charged, 0));
     let reader = chunk.segments[0].resident.load_full().unwrap().array.clone();
     assert_eq!(go(DRAM, NVM), Outcome::Moved);

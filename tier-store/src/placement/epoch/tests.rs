@@ -23,7 +23,7 @@ fn segment(id: u64, current: u8, pattern: Pattern, reads: f32, values: f32) -> S
     (heat.accesses[pattern as usize], heat.values[pattern as usize]) = (reads, values);
     let key = SegmentKey { table: TableId(1), chunk: ChunkId(id), column: 0 };
     let charged_bytes = [MIB, MIB, 0, 0, 0, 0, 0, 0];
-    SegmentInput { key, rows: 65_536, bytes: MIB, charged_bytes, current: TierId(current), heat }
+    SegmentInput { key, rows: 65_536, bytes: MIB, home_bytes: MIB, charged_bytes, current: TierId(current), heat }
 }
 
 fn story(inputs: &Inputs, plan: &EpochPlan) -> String {

@@ -43,7 +43,7 @@ pub(super) fn page_views(batch: &RecordBatch) -> Result<RecordBatch> {
     rebuilt(batch, batch.schema(), columns)
 }
 
-fn rebuilt(batch: &RecordBatch, schema: Arc<Schema>, columns: Vec<ArrayRef>) -> Result<RecordBatch> {
+pub(super) fn rebuilt(batch: &RecordBatch, schema: Arc<Schema>, columns: Vec<ArrayRef>) -> Result<RecordBatch> {
     let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
     Ok(RecordBatch::try_new_with_options(schema, columns, &options)?)
 }

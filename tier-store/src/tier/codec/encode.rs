@@ -7,7 +7,9 @@ use arrow::datatypes::{DataType, Schema, SchemaRef};
 use arrow_ipc::writer::{FileWriter, IpcWriteOptions};
 use arrow_ipc::{MetadataVersion, root_as_footer, root_as_message};
 
-use super::{ColumnLayout, FORMAT_VERSION, FORMAT_VERSION_KEY, checksums, compact, corrupt, without_version};
+use super::{
+    ColumnLayout, Encoding, FORMAT_VERSION, FORMAT_VERSION_KEY, checksums, compact, corrupt, declared_schema, narrow,
+};
 use crate::error::{Error, Result};
 use crate::table::Home;
 
@@ -23,7 +25,7 @@ pub struct EncodedChunk {
 /// What a chunk file says about itself.
 #[derive(Debug, Clone)]
 pub struct ChunkHeader {
-    /// Its columns, without the format version in the metadata.
+    /// Its columns as the table declares them.
     pub schema: SchemaRef,
     /// Its rows.
     pub rows: u32,
@@ -31,7 +33,8 @@ pub struct ChunkHeader {
     pub homes: Vec<Home>,
 }
 
-/// Encodes a batch as one chunk file. View columns are laid out by pages (see [`super::normalize`]). Fails with
+/// Encodes a batch as one chunk file. View columns are laid out by pages (see [`super::normalize`]), integers and
+/// decimals stored as narrow as they go. Fails with
 /// [`Error::Unsupported`], naming the column, for dictionary, union and run-end encoded types.
 pub fn encode_chunk(batch: &RecordBatch) -> Result<EncodedChunk> {
     for field in batch.schema_ref().fields() {
@@ -39,7 +42,7 @@ pub fn encode_chunk(batch: &RecordBatch) -> Result<EncodedChunk> {
             return Err(Error::Unsupported(format!("column '{}' of type {unsupported}", field.name())));
         }
     }
-    let batch = compact::page_views(batch)?;
+    let batch = narrow::narrow(&compact::page_views(batch)?)?;
     let mut metadata = batch.schema_ref().metadata().clone();
     metadata.insert(FORMAT_VERSION_KEY.into(), FORMAT_VERSION.to_string());
     let schema: Arc<Schema> = Arc::new(batch.schema_ref().as_ref().clone().with_metadata(metadata));
@@ -64,7 +67,7 @@ pub fn read_header(file: &[u8]) -> Result<ChunkHeader> {
     let schema = Arc::new(schema.map_err(|_| corrupt("its schema cannot be read"))?);
     check_version(schema.metadata().get(FORMAT_VERSION_KEY).map(String::as_str))?;
     let (rows, homes) = record_batch(file, &footer, &schema)?;
-    Ok(ChunkHeader { schema: without_version(&schema), rows, homes })
+    Ok(ChunkHeader { schema: declared_schema(&schema)?, rows, homes })
 }
 
 /// Bytes before the schema at the start of a file: the padded magic, a marker, the schema's length.
@@ -106,7 +109,11 @@ fn record_batch(file: &[u8], footer: &arrow_ipc::Footer<'_>, schema: &Schema) ->
     let batch = message.as_ref().and_then(|m| m.header_as_record_batch());
     let batch = batch.ok_or_else(|| corrupt("its record batch cannot be read"))?;
     let rows = u32::try_from(batch.length()).map_err(|_| corrupt("it has a senseless count of rows"))?;
-    Ok((rows, homes(schema, &batch, body, metadata_end as u64)?))
+    let mut homes = homes(schema, &batch, body, metadata_end as u64)?;
+    for (home, field) in homes.iter_mut().zip(schema.fields()) {
+        narrow::describe(home, field, rows as usize)?;
+    }
+    Ok((rows, homes))
 }
 
 fn footer(file: &[u8]) -> Result<arrow_ipc::Footer<'_>> {
@@ -174,7 +181,8 @@ fn home(mut layout: ColumnLayout, body: &[u8], body_start: u64, end_of_last: &mu
     let range = usize::try_from(start).ok().zip(usize::try_from(end).ok());
     let image = range.and_then(|(start, end)| body.get(start..end)).ok_or_else(outside)?;
     *end_of_last = end.next_multiple_of(64);
-    Ok(Home { offset: body_start + start, len: end - start, checksums: checksums(image), layout })
+    let (len, encoding) = (end - start, Encoding::Plain);
+    Ok(Home { offset: body_start + start, len, encoding, image_len: len, checksums: checksums(image), layout })
 }
 
 /// How many nodes, fixed buffers and view columns a type has, its children included.

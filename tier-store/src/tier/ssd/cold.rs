@@ -9,26 +9,26 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
-use arrow::array::ArrayRef;
+use arrow::datatypes::DataType;
 
 use super::{SsdCounters, enclosing_bytes};
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::io::{AlignedBuffer, ReadHandle};
-use crate::table::Chunk;
+use crate::table::{Chunk, Home};
 use crate::tier::Charge;
-use crate::tier::codec;
+use crate::tier::codec::{self, StoredColumn};
 
 /// Columns read from disk.
 #[derive(Debug)]
 pub struct ColdColumns {
-    /// One per column asked, in that order; verified, and zero-copy over the blocks read.
-    pub arrays: Vec<ArrayRef>,
+    /// One per column asked, in that order; verified, over the blocks read without a copy.
+    pub columns: Vec<StoredColumn>,
     /// Bytes of the blocks read.
     pub bytes_read: u64,
     /// Time in which somebody waited, in microseconds.
     pub wait_us: u64,
-    /// The I/O account's charge; ends here, while the arrays live on.
+    /// The I/O account's charge; ends here, while the columns live on.
     _charge: Arc<Charge>,
 }
 
@@ -90,7 +90,7 @@ impl ColdRead {
 
     fn finish(&mut self) -> Result<ColdColumns> {
         let wait_us = self.waiting_since_us.map_or(0, |since| self.clock.now_us().saturating_sub(since));
-        let mut arrays = Vec::with_capacity(self.columns.len());
+        let mut columns = Vec::with_capacity(self.columns.len());
         let mut bytes_read = 0;
         for column in &mut self.columns {
             let Column::Ready(index, image) = std::mem::replace(column, Column::Taken) else {
@@ -98,14 +98,14 @@ impl ColdRead {
             };
             let home = &self.chunk.segments.get(index).ok_or(Error::Cancelled)?.home;
             bytes_read += enclosing_bytes(home.offset, home.len);
-            arrays.push(decoded(&self.chunk, index, image).inspect_err(|_| {
+            columns.push(decoded(&self.chunk, index, image).inspect_err(|_| {
                 self.counters.corrupt.fetch_add(1, Ordering::Relaxed);
             })?);
         }
         self.counters.reads.fetch_add(1, Ordering::Relaxed);
         self.counters.read_bytes.fetch_add(bytes_read, Ordering::Relaxed);
         self.counters.wait_us.fetch_add(wait_us, Ordering::Relaxed);
-        Ok(ColdColumns { arrays, bytes_read, wait_us, _charge: Arc::clone(&self.charge) })
+        Ok(ColdColumns { columns, bytes_read, wait_us, _charge: Arc::clone(&self.charge) })
     }
 }
 
@@ -133,24 +133,30 @@ impl Future for ColdRead {
     }
 }
 
-/// Names chunk, column and block in [`Error::Corrupt`] when the image is not what was written.
-pub(super) fn verified(chunk: &Chunk, column: usize, image: &[u8]) -> Result<()> {
-    let Some(segment) = chunk.segments.get(column) else { return Err(super::no_column(chunk, column)) };
-    codec::verify(&segment.home, image).map_err(|block| {
-        let at = segment.home.offset + (block * codec::CHECKSUM_BLOCK_BYTES) as u64;
-        let what = format!("{}: checksum of the 16 KiB at offset {at} is wrong", place(chunk, column));
-        Error::Corrupt { path: chunk.path.clone(), what }
-    })
-}
-
-fn decoded(chunk: &Chunk, column: usize, image: AlignedBuffer) -> Result<ArrayRef> {
-    verified(chunk, column, image.as_slice())?;
+/// Home and declared type of a column whose stored bytes are what was written; names chunk, column and block when not.
+pub(super) fn verified<'a>(chunk: &'a Chunk, column: usize, stored: &[u8]) -> Result<(&'a Home, &'a DataType)> {
     let (Some(segment), Some(field)) = (chunk.segments.get(column), chunk.schema.fields().get(column)) else {
         return Err(super::no_column(chunk, column));
     };
-    let image = image.into_arrow(None);
-    codec::decode_column(field.data_type(), chunk.rows as usize, &segment.home.layout, &image)
-        .map_err(|error| codec::locate(error, &chunk.path, &place(chunk, column)))
+    match codec::verify(&segment.home, stored) {
+        Ok(()) => Ok((&segment.home, field.data_type())),
+        Err(block) => {
+            let at = segment.home.offset + (block * codec::CHECKSUM_BLOCK_BYTES) as u64;
+            let what = format!("{}: checksum of the 16 KiB at offset {at} is wrong", place(chunk, column));
+            Err(Error::Corrupt { path: chunk.path.clone(), what })
+        }
+    }
+}
+
+fn decoded(chunk: &Chunk, column: usize, stored: AlignedBuffer) -> Result<StoredColumn> {
+    let (home, declared) = verified(chunk, column, stored.as_slice())?;
+    StoredColumn::decode(home, declared, chunk.rows as usize, &stored.into_arrow(None))
+        .map_err(|error| located(error, chunk, column))
+}
+
+/// Names file, chunk and column in an error of the codec.
+pub(super) fn located(error: Error, chunk: &Chunk, column: usize) -> Error {
+    codec::locate(error, &chunk.path, &place(chunk, column))
 }
 
 fn place(chunk: &Chunk, column: usize) -> String {

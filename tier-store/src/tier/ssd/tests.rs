@@ -48,6 +48,10 @@ fn chunk_at(id: ChunkId, batch: &RecordBatch, path: PathBuf, encoded: EncodedChu
     Arc::new(Chunk::new(TableId(7), id, rows, batch.schema(), path, bytes, segments))
 }
 
+fn widened(cold: &ColdColumns) -> Vec<ArrayRef> {
+    cold.columns.iter().map(|column| column.widened().unwrap()).collect()
+}
+
 fn blocking() -> Arc<dyn BlockIo> {
     Arc::new(BlockingEngine::start())
 }
@@ -62,21 +66,21 @@ fn a_chunk_is_read_back_from_its_file() {
         let charged = read.charged_bytes();
         assert_eq!(tier.io_account().used_bytes(), charged);
         let cold = read.wait().unwrap();
-        assert_eq!(cold.arrays, [Arc::clone(batch.column(1)), Arc::clone(batch.column(0))]);
+        assert_eq!(widened(&cold), [Arc::clone(batch.column(1)), Arc::clone(batch.column(0))]);
         assert_eq!((cold.bytes_read, tier.counters().read_bytes.load(Ordering::Relaxed)), (charged, charged));
-        let arrays = cold.arrays.clone();
+        let columns = cold.columns.clone();
         drop(cold);
-        assert_eq!(tier.io_account().used_bytes(), 0, "the charge ends, the arrays live on");
-        assert_eq!(arrays[0].len(), 20_000);
+        assert_eq!(tier.io_account().used_bytes(), 0, "the charge ends, the columns live on");
+        assert_eq!(columns[0].rows(), 20_000);
         assert!(tier.read_columns(&chunk, &[2], Admission::Prefetch).is_err());
         let none = tier.read_columns(&chunk, &[], Admission::Prefetch).unwrap().unwrap().wait().unwrap();
-        assert!(none.arrays.is_empty());
+        assert!(none.columns.is_empty());
     }
 }
 
 #[test]
 fn prefetch_waits_for_room_and_need_does_not() {
-    let Setup { tier, chunk, dir: _dir, .. } = setup(blocking(), 200_000);
+    let Setup { tier, chunk, dir: _dir, .. } = setup(blocking(), 60_000);
     let first = tier.read_columns(&chunk, &[0], Admission::Prefetch).unwrap().expect("room for one column");
     assert!(tier.read_columns(&chunk, &[0], Admission::Prefetch).unwrap().is_none());
     let needed = tier.read_columns(&chunk, &[0], Admission::Guaranteed).unwrap().unwrap();
@@ -139,12 +143,12 @@ fn a_file_of_another_version_is_refused() {
     let at = bytes.windows(key.len()).position(|w| w == key).unwrap();
     // Flatbuffers put the value close to its key.
     let near = at.saturating_sub(40)..at + key.len() + 40;
-    let version = near.into_iter().find(|i| bytes[i - 4..*i] == 1u32.to_le_bytes() && bytes[*i] == b'1').unwrap();
+    let version = near.into_iter().find(|i| bytes[i - 4..*i] == 1u32.to_le_bytes() && bytes[*i] == b'2').unwrap();
     let mut other = bytes.clone();
     other[version] = b'7';
     std::fs::write(&chunk.path, &other).unwrap();
     let error = read(&chunk).unwrap_err();
-    assert!(matches!(&error, Error::UnsupportedFormat { found: 7, supported: 1, .. }), "{error}");
+    assert!(matches!(&error, Error::UnsupportedFormat { found: 7, supported: 2, .. }), "{error}");
     assert!(error.to_string().contains("c3.arrow"), "{error}");
     other[..6].copy_from_slice(b"PARROT");
     std::fs::write(&chunk.path, &other).unwrap();
@@ -221,6 +225,6 @@ fn a_read_polled_half_way_still_gives_every_column() {
                 Poll::Pending => {}
             }
         };
-        assert_eq!(cold.unwrap().arrays, batch.columns());
+        assert_eq!(widened(&cold.unwrap()), batch.columns());
     }
 }

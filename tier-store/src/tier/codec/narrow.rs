@@ -1,0 +1,268 @@
+//! Narrow storage: integers and decimals lie in their file in the narrowest type that holds all values of the chunk.
+//!
+//! The file keeps the meaning of its columns (an Int64 becomes an Int8, Int16 or Int32, a Decimal128 a Decimal64 or
+//! Decimal32 of the same scale), so any Arrow tool reads equal values; the declared type is in the field's metadata.
+//! Memory tiers hold the declared type, for reading in place. A scan widens what it read slice by slice, while the slice
+//! is in the processor's cache.
+
+use std::fmt;
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, PrimitiveArray, RecordBatch};
+use arrow::buffer::Buffer;
+use arrow::compute::{max, min};
+use arrow::datatypes::{
+    ArrowPrimitiveType, DataType, Decimal32Type, Decimal64Type, Decimal128Type, Field, FieldRef, Int8Type, Int16Type,
+    Int32Type, Int64Type, Schema, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
+};
+
+use super::{ColumnLayout, corrupt, decode_column, slice_column};
+use crate::error::Result;
+use crate::table::Home;
+
+/// Key of the declared type in the metadata of a field that is stored in a narrower one.
+const DECLARED_TYPE_KEY: &str = "terrace.type";
+
+/// How the bytes at a [`Home`] relate to the column's image in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+pub enum Encoding {
+    /// They are the image.
+    #[default]
+    Plain,
+    /// Values of so many bytes each, to be widened to the declared type.
+    Narrow(u8),
+}
+
+impl fmt::Display for Encoding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Plain => f.write_str("plain"),
+            Self::Narrow(width) => write!(f, "narrow to {width} bytes"),
+        }
+    }
+}
+
+impl Encoding {
+    /// The type in the file of a column declared as `declared`.
+    pub fn stored_type(self, declared: &DataType) -> DataType {
+        let Self::Narrow(width) = self else { return declared.clone() };
+        narrower(declared).find(|t| t.primitive_width() == Some(usize::from(width))).unwrap_or_else(|| declared.clone())
+    }
+
+    fn of(stored: &DataType, declared: &DataType) -> Self {
+        match stored.primitive_width() {
+            Some(width) if stored != declared => Self::Narrow(width as u8),
+            _ => Self::Plain,
+        }
+    }
+}
+
+/// A column of a chunk in memory, perhaps narrower than its table declares it.
+#[derive(Debug, Clone)]
+pub struct StoredColumn {
+    array: ArrayRef,
+    /// The declared type where it is another one.
+    declared: Option<DataType>,
+}
+
+impl StoredColumn {
+    /// A column in its declared type.
+    pub fn plain(array: ArrayRef) -> Self {
+        Self { array, declared: None }
+    }
+
+    /// The column whose stored bytes are `stored`.
+    pub fn decode(home: &Home, declared: &DataType, rows: usize, stored: &Buffer) -> Result<Self> {
+        let array = decode_column(&home.encoding.stored_type(declared), rows, &home.layout, stored)?;
+        let declared = (array.data_type() != declared).then(|| declared.clone());
+        Ok(Self { array, declared })
+    }
+
+    /// Rows.
+    pub fn rows(&self) -> usize {
+        self.array.len()
+    }
+
+    /// All of it, in its declared type.
+    pub fn widened(&self) -> Result<ArrayRef> {
+        self.slice(0, self.rows())
+    }
+
+    /// Rows `offset .. offset + len` in their declared type; copied only where they are stored in another one.
+    pub fn slice(&self, offset: usize, len: usize) -> Result<ArrayRef> {
+        let slice = match len == self.array.len() {
+            true => Arc::clone(&self.array),
+            false => slice_column(&self.array, offset, len),
+        };
+        let Some(declared) = &self.declared else { return Ok(slice) };
+        let failed = || corrupt(format!("{} cannot be widened to {declared}", slice.data_type()));
+        converted(&slice, declared).ok_or_else(failed)
+    }
+}
+
+/// The image in memory of what lies at a home: the stored bytes themselves when they are the image.
+pub fn image(home: &Home, declared: &DataType, rows: usize, stored: Buffer) -> Result<Buffer> {
+    if home.encoding == Encoding::Plain {
+        return Ok(stored);
+    }
+    let wide = StoredColumn::decode(home, declared, rows, &stored)?.widened()?.to_data();
+    let mut image = Vec::with_capacity(home.image_len as usize);
+    if let (Some((start, len)), true) = (home.layout.buffers.first(), wide.nulls().is_some()) {
+        let validity = stored.get(*start as usize..(start + len) as usize);
+        image.extend_from_slice(validity.unwrap_or_default());
+    }
+    let layout = image_layout(home, declared, rows);
+    image.resize(layout.buffers.last().map_or(0, |(start, _)| *start as usize), 0);
+    let values = wide.buffers().first().map_or(&[][..], |values| values.as_slice());
+    image.extend_from_slice(values.get(..rows * width(declared)).unwrap_or_default());
+    Ok(Buffer::from(image))
+}
+
+/// The column whose image is `image`.
+pub fn decode_image(home: &Home, declared: &DataType, rows: usize, image: &Buffer) -> Result<ArrayRef> {
+    match home.encoding {
+        Encoding::Plain => decode_column(declared, rows, &home.layout, image),
+        Encoding::Narrow(_) => decode_column(declared, rows, &image_layout(home, declared, rows), image),
+    }
+}
+
+/// The batch with each column in the narrowest type that holds it.
+pub(super) fn narrow(batch: &RecordBatch) -> Result<RecordBatch> {
+    let (mut fields, mut columns) = (Vec::<FieldRef>::new(), Vec::new());
+    for (field, column) in batch.schema_ref().fields().iter().zip(batch.columns()) {
+        let narrowed = narrowest(column).and_then(|to| converted(column, &to));
+        let declared = (DECLARED_TYPE_KEY.to_owned(), column.data_type().to_string());
+        fields.push(match &narrowed {
+            Some(array) => {
+                let stored = Field::new(field.name(), array.data_type().clone(), field.is_nullable());
+                Arc::new(stored.with_metadata([declared].into()))
+            }
+            None => Arc::clone(field),
+        });
+        columns.push(narrowed.unwrap_or_else(|| Arc::clone(column)));
+    }
+    let schema = Schema::new_with_metadata(fields, batch.schema_ref().metadata().clone());
+    super::compact::rebuilt(batch, Arc::new(schema), columns)
+}
+
+/// The field as the table declares it.
+pub(super) fn declared(field: &FieldRef) -> Result<FieldRef> {
+    let Some(text) = field.metadata().get(DECLARED_TYPE_KEY) else { return Ok(Arc::clone(field)) };
+    let unknown = || corrupt(format!("column '{}' has the declared type '{text}', which is unknown", field.name()));
+    let declared: DataType = text.parse().map_err(|_| unknown())?;
+    if !narrower(&declared).any(|stored| stored == *field.data_type()) {
+        return Err(unknown());
+    }
+    Ok(Arc::new(Field::new(field.name(), declared, field.is_nullable())))
+}
+
+/// Completes the home of a column whose field in the file is `field`.
+pub(super) fn describe(home: &mut Home, field: &FieldRef, rows: usize) -> Result<()> {
+    let declared = declared(field)?;
+    home.encoding = Encoding::of(field.data_type(), declared.data_type());
+    if home.encoding != Encoding::Plain {
+        let layout = image_layout(home, declared.data_type(), rows);
+        home.image_len = layout.buffers.last().map_or(0, |(start, len)| start + len);
+    }
+    Ok(())
+}
+
+/// Where validity and values lie in the image of a widened column.
+fn image_layout(home: &Home, declared: &DataType, rows: usize) -> ColumnLayout {
+    let nulls = home.layout.nodes.first().map_or(0, |(_, nulls)| *nulls);
+    let validity = if nulls == 0 { 0 } else { rows.div_ceil(8) };
+    let values = (validity.next_multiple_of(64) as u64, (rows * width(declared)) as u64);
+    ColumnLayout { buffers: vec![(0, validity as u64), values], ..home.layout.clone() }
+}
+
+fn width(data_type: &DataType) -> usize {
+    data_type.primitive_width().unwrap_or(0)
+}
+
+/// Types that may stand for `declared` in a file, narrowest first.
+fn narrower(declared: &DataType) -> impl Iterator<Item = DataType> + use<> {
+    use DataType as D;
+    let signed = [D::Int8, D::Int16, D::Int32];
+    let unsigned = [D::UInt8, D::UInt16, D::UInt32];
+    let decimal32 = |p: u8, s: i8| (s <= 9).then_some(D::Decimal32(p.min(9), s));
+    let decimal64 = |p: u8, s: i8| (s <= 18).then_some(D::Decimal64(p.min(18), s));
+    let types: Vec<DataType> = match declared {
+        D::Int16 => signed.into_iter().take(1).collect(),
+        D::Int32 => signed.into_iter().take(2).collect(),
+        D::Int64 => signed.into(),
+        D::UInt16 => unsigned.into_iter().take(1).collect(),
+        D::UInt32 => unsigned.into_iter().take(2).collect(),
+        D::UInt64 => unsigned.into(),
+        D::Decimal64(p, s) => decimal32(*p, *s).into_iter().collect(),
+        D::Decimal128(p, s) => decimal32(*p, *s).into_iter().chain(decimal64(*p, *s)).collect(),
+        _ => Vec::new(),
+    };
+    types.into_iter()
+}
+
+/// The narrowest type for these values; `None` when it is their own, or when there is nothing to store.
+fn narrowest(array: &ArrayRef) -> Option<DataType> {
+    use DataType as D;
+    if array.is_empty() {
+        return None;
+    }
+    let (low, high) = match array.data_type() {
+        D::Int16 => bounds::<Int16Type>(array)?,
+        D::Int32 => bounds::<Int32Type>(array)?,
+        D::Int64 => bounds::<Int64Type>(array)?,
+        D::UInt16 => bounds::<UInt16Type>(array)?,
+        D::UInt32 => bounds::<UInt32Type>(array)?,
+        D::UInt64 => bounds::<UInt64Type>(array)?,
+        D::Decimal64(..) => bounds::<Decimal64Type>(array)?,
+        D::Decimal128(..) => bounds::<Decimal128Type>(array)?,
+        _ => return None,
+    };
+    let holds = |to: &DataType| {
+        let (least, most): (i128, i128) = match to {
+            D::Int8 => (i8::MIN.into(), i8::MAX.into()),
+            D::Int16 => (i16::MIN.into(), i16::MAX.into()),
+            D::Int32 => (i32::MIN.into(), i32::MAX.into()),
+            D::UInt8 => (0, u8::MAX.into()),
+            D::UInt16 => (0, u16::MAX.into()),
+            D::UInt32 => (0, u32::MAX.into()),
+            D::Decimal32(..) => (-999_999_999, 999_999_999),
+            D::Decimal64(..) => (-999_999_999_999_999_999, 999_999_999_999_999_999),
+            _ => return false,
+        };
+        least <= low && high <= most
+    };
+    narrower(array.data_type()).find(holds)
+}
+
+/// Least and greatest value; (0, 0) when all are null.
+fn bounds<T: ArrowPrimitiveType<Native: Into<i128>>>(array: &ArrayRef) -> Option<(i128, i128)> {
+    let values = array.as_primitive_opt::<T>()?;
+    Some((min(values).map_or(0, Into::into), max(values).map_or(0, Into::into)))
+}
+
+/// The values in another type, whose range the caller has checked; under nulls anything may come out.
+fn converted(array: &ArrayRef, to: &DataType) -> Option<ArrayRef> {
+    macro_rules! between {
+        ($(($wide:ident: $($narrow:ident),+);)+) => { $($(
+            if PrimitiveArray::<$narrow>::is_compatible(to) && let Some(source) = array.as_primitive_opt::<$wide>() {
+                let values = source.unary::<_, $narrow>(|v| v as <$narrow as ArrowPrimitiveType>::Native);
+                return Some(Arc::new(values.with_data_type(to.clone())));
+            }
+            if PrimitiveArray::<$wide>::is_compatible(to) && let Some(source) = array.as_primitive_opt::<$narrow>() {
+                let values = source.unary::<_, $wide>(|v| v as <$wide as ArrowPrimitiveType>::Native);
+                return Some(Arc::new(values.with_data_type(to.clone())));
+            }
+        )+)+ };
+    }
+    between! {
+        (Decimal128Type: Decimal32Type, Decimal64Type);
+        (Int64Type: Int32Type, Int16Type, Int8Type);
+        (Int32Type: Int16Type, Int8Type);
+        (Int16Type: Int8Type);
+        (UInt64Type: UInt32Type, UInt16Type, UInt8Type);
+        (UInt32Type: UInt16Type, UInt8Type);
+        (UInt16Type: UInt8Type);
+        (Decimal64Type: Decimal32Type);
+    }
+    None
+}
