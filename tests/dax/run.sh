@@ -62,9 +62,10 @@ build_tests() {
         test_binary=$TERRACE_DAX_TEST_BINARY
         return
     fi
-    (cd "$top" && timeout 900 cargo test --locked -p terrace-tier-store --lib --release --no-run \
+    # The whole workspace, as the Rust tests: one package alone would build its dependencies with other features.
+    (cd "$top" && timeout 3000 cargo test --locked --workspace --release --no-run \
         --message-format json >"$work/cargo.json" 2>"$work/cargo.log") || fail "cargo test --no-run: see $work/cargo.log"
-    test_binary=$(sed -n 's/.*"executable":"\([^"]*\)".*/\1/p' "$work/cargo.json" | tail -1)
+    test_binary=$(sed -n '/terrace.tier.store/ s/.*"test":true.*"executable":"\([^"]*\)".*/\1/p' "$work/cargo.json" | tail -1)
     [ -x "$test_binary" ] || fail "cargo named no test binary"
 }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
-use arrow::array::{Array, ArrayRef, BooleanArray, BooleanBufferBuilder};
+use arrow::array::{ArrayRef, BooleanArray, BooleanBufferBuilder};
 use datafusion::common::{DataFusionError, Result};
 use roaring::RoaringBitmap;
 use terrace_tier_store::heat::Pattern;

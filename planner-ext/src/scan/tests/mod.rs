@@ -20,7 +20,7 @@ use datafusion::prelude::{SessionConfig, SessionContext};
 use roaring::RoaringBitmap;
 use terrace_tier_store::table::{ChunkAdmission, Resident, Table, TableDefinition, TableName, TableVersion};
 use terrace_tier_store::tier::TierId;
-use terrace_tier_store::tier::codec::decode_column;
+use terrace_tier_store::tier::codec::decode_image;
 use terrace_tier_store::tier::nvm::NvmBacking;
 use terrace_tier_store::{Store, StoreOptions, store::NvmOptions};
 
@@ -117,7 +117,7 @@ impl Fixture {
             let image = self.store.ssd().load_image(chunk, column).unwrap();
             let bytes = tier.store(image.as_slice()).unwrap();
             let data_type = chunk.schema.field(column).data_type();
-            let array = decode_column(data_type, chunk.rows as usize, &segment.home.layout, &bytes.buffer).unwrap();
+            let array = decode_image(&segment.home, data_type, chunk.rows as usize, &bytes.buffer).unwrap();
             Arc::new(Resident { tier: tier.id(), array, bytes })
         });
         segment.resident.store(resident);
