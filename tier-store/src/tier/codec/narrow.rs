@@ -37,7 +37,7 @@ impl fmt::Display for Encoding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Plain => f.write_str("plain"),
-            Self::Narrow(width) => write!(f, "narrow to {width} bytes"),
+            Self::Narrow(width) => write!(f, "narrow ({width} B)"),
         }
     }
 }
