@@ -48,6 +48,8 @@ pub enum ErrorKind {
     Unavailable,
     /// The state of the system forbids it.
     FailedPrecondition,
+    /// Another transaction was faster; the same work may be done again.
+    Aborted,
     /// A time limit passed.
     DeadlineExceeded,
     /// Stored data is damaged.

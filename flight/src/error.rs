@@ -35,6 +35,7 @@ impl From<ErrorKind> for Code {
             ErrorKind::Cancelled => Code::Cancelled,
             ErrorKind::Unavailable => Code::Unavailable,
             ErrorKind::FailedPrecondition => Code::FailedPrecondition,
+            ErrorKind::Aborted => Code::Aborted,
             ErrorKind::DeadlineExceeded => Code::DeadlineExceeded,
             ErrorKind::DataLoss => Code::DataLoss,
             ErrorKind::Internal => Code::Internal,

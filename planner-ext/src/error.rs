@@ -34,6 +34,8 @@ pub enum ErrorKind {
     Unavailable,
     /// The state of the system forbids it.
     FailedPrecondition,
+    /// Another transaction was faster; the same work may be done again.
+    Aborted,
     /// A time limit passed.
     DeadlineExceeded,
     /// Stored data is damaged.
@@ -84,6 +86,7 @@ impl From<StoreError> for Error {
             StoreError::UnsupportedFormat { .. } | StoreError::Locked { .. } => ErrorKind::FailedPrecondition,
             StoreError::NotFound { .. } => ErrorKind::NotFound,
             StoreError::AlreadyExists { .. } => ErrorKind::AlreadyExists,
+            StoreError::Conflict { .. } => ErrorKind::Aborted,
             StoreError::SchemaMismatch { .. } | StoreError::Invalid(_) => ErrorKind::InvalidArgument,
             StoreError::BudgetExceeded { .. } => ErrorKind::ResourceExhausted,
             StoreError::Io { errno: Some(ENOSPC | EDQUOT), .. } => ErrorKind::ResourceExhausted,

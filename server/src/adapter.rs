@@ -42,6 +42,7 @@ fn error(error: planner::Error) -> EngineError {
         Cancelled,
         Unavailable,
         FailedPrecondition,
+        Aborted,
         DeadlineExceeded,
         DataLoss,
         Internal
@@ -166,6 +167,7 @@ fn planner_kind(kind: flight::ErrorKind) -> planner::ErrorKind {
         Cancelled,
         Unavailable,
         FailedPrecondition,
+        Aborted,
         DeadlineExceeded,
         DataLoss,
         Internal

@@ -75,6 +75,14 @@ pub enum Error {
         /// The limit.
         limit_bytes: u64,
     },
+    /// Another transaction changed the same rows first; nothing of this one was stored.
+    #[error("table '{table}' changed meanwhile: {what}; run the transaction again")]
+    Conflict {
+        /// The table.
+        table: String,
+        /// What the other one did.
+        what: &'static str,
+    },
     /// Another process has the data directory open.
     #[error("{} is in use by another server (process {holder}); stop it or choose another --data-dir", path.display())]
     Locked {

@@ -83,9 +83,10 @@ impl OpenChunk {
 
     fn open_delta(spec: &Arc<ScanSpec>, item: u32) -> Result<Arc<Self>> {
         let gone = || DataFusionError::Internal(format!("item {item} is not part of the scanned version"));
-        let batch = spec.source.delta(item).ok_or_else(gone)?;
+        let delta = spec.source.delta(item).ok_or_else(gone)?;
+        let batch = delta.batch();
         let columns = spec.columns.iter().map(|c| StoredColumn::plain(Arc::clone(batch.column(*c)))).collect();
-        Ok(Arc::new(Self::new(spec, batch.num_rows(), columns, None, None, None)))
+        Ok(Arc::new(Self::new(spec, batch.num_rows(), columns, delta.deletions.clone(), None, None)))
     }
 
     fn new(

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
 use terrace_tier_store::Store;
-use terrace_tier_store::table::{ChunkEntry, Table, TableVersion};
+use terrace_tier_store::table::{ChunkEntry, DeltaRows, Table, TableVersion};
 use terrace_tier_store::tier::TierId;
 
 /// A table as one statement sees it.
@@ -62,8 +62,8 @@ impl ScanSource {
         first..first + self.version.delta.len() as u32
     }
 
-    /// The delta batch of an item.
-    pub fn delta(&self, item: u32) -> Option<&arrow::array::RecordBatch> {
+    /// The delta rows of an item.
+    pub fn delta(&self, item: u32) -> Option<&DeltaRows> {
         self.version.delta.get((item as usize).checked_sub(self.version.chunks.len())?)
     }
 
@@ -71,7 +71,7 @@ impl ScanSource {
     pub fn live_rows(&self, item: u32) -> u64 {
         match self.chunk(item) {
             Some(entry) => entry.live_rows(),
-            None => self.delta(item).map_or(0, |batch| batch.num_rows() as u64),
+            None => self.delta(item).map_or(0, DeltaRows::live_rows),
         }
     }
 }

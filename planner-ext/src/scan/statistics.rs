@@ -16,6 +16,8 @@ use datafusion::physical_expr::intervals::utils::check_support;
 use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_expr::{AnalysisContext, PhysicalExpr, analyze, conjunction};
 
+use terrace_tier_store::table::DeltaRows;
+
 use super::exec::ScanConfig;
 use super::filter::{Conjunct, Selection, SliceFilter};
 use super::source::ScanSource;
@@ -144,7 +146,7 @@ fn column_statistics(source: &ScanSource, chunks: &[u32], column: usize) -> Resu
     }
     let mut min = vec![take(&bounds.min, &positions, None)?];
     let mut max = vec![take(&bounds.max, &positions, None)?];
-    for batch in version.delta.iter() {
+    for batch in version.delta.iter().map(DeltaRows::batch) {
         let array = batch.column(column);
         nulls += array.logical_null_count() as u64;
         bytes += array.get_array_memory_size() as u64;

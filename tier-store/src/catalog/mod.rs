@@ -9,7 +9,9 @@
 //! tables      table id                  -> TableRecord (postcard)
 //! chunks      table id, chunk id        -> ChunkRecord (postcard)
 //! statistics  table id, group of 256    -> bounds (Arrow IPC stream)
+//! deletions   table id, chunk id        -> deleted rows (roaring)
 //! delta       table id, sequence        -> rows (Arrow IPC stream)
+//! delta_deletions  table id, sequence   -> deleted rows (roaring)
 //! objects     kind, name                -> JSON (views, external tables, schemas)
 //! epochs      epoch                     -> JSON
 //! moves       epoch, number             -> JSON
@@ -25,12 +27,13 @@ use std::sync::Arc;
 use redb::{Database, ReadableDatabase, TableDefinition};
 
 pub use records::{ChunkRecord, TableRecord};
+pub(crate) use writer::PendingCommit;
 
 use crate::error::{Error, Result};
 use writer::Writer;
 
 /// Version of the catalog's layout.
-pub const FORMAT_VERSION: u32 = 1;
+pub const FORMAT_VERSION: u32 = 2;
 const FORMAT_KEY: &[u8] = b"format_version";
 
 /// A key space of the catalog.
@@ -41,7 +44,9 @@ pub enum Space {
     Tables,
     Chunks,
     Statistics,
+    Deletions,
     Delta,
+    DeltaDeletions,
     Objects,
     Epochs,
     Moves,
@@ -51,12 +56,14 @@ pub enum Space {
 type Bytes = TableDefinition<'static, &'static [u8], &'static [u8]>;
 
 impl Space {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 11] = [
         Self::Meta,
         Self::Tables,
         Self::Chunks,
         Self::Statistics,
+        Self::Deletions,
         Self::Delta,
+        Self::DeltaDeletions,
         Self::Objects,
         Self::Epochs,
         Self::Moves,
@@ -69,7 +76,9 @@ impl Space {
             Self::Tables => "tables",
             Self::Chunks => "chunks",
             Self::Statistics => "statistics",
+            Self::Deletions => "deletions",
             Self::Delta => "delta",
+            Self::DeltaDeletions => "delta_deletions",
             Self::Objects => "objects",
             Self::Epochs => "epochs",
             Self::Moves => "moves",
@@ -81,19 +90,34 @@ impl Space {
 /// Changes that become durable together.
 #[derive(Debug, Default)]
 pub struct Commit {
-    changes: Vec<(Space, Vec<u8>, Option<Vec<u8>>)>,
+    changes: Vec<(Space, Vec<u8>, Change)>,
+}
+
+/// What becomes of a key.
+#[derive(Debug)]
+enum Change {
+    Put(Vec<u8>),
+    Delete,
+    /// Of all keys that start with it.
+    DeletePrefix,
 }
 
 impl Commit {
     /// Sets a key.
     pub fn put(&mut self, space: Space, key: Vec<u8>, value: Vec<u8>) -> &mut Self {
-        self.changes.push((space, key, Some(value)));
+        self.changes.push((space, key, Change::Put(value)));
         self
     }
 
     /// Removes a key; absent is fine.
     pub fn delete(&mut self, space: Space, key: Vec<u8>) -> &mut Self {
-        self.changes.push((space, key, None));
+        self.changes.push((space, key, Change::Delete));
+        self
+    }
+
+    /// Removes every key that starts with `prefix` when this is applied, those of commits queued before it included.
+    pub fn delete_prefix(&mut self, space: Space, prefix: Vec<u8>) -> &mut Self {
+        self.changes.push((space, prefix, Change::DeletePrefix));
         self
     }
 
@@ -154,7 +178,12 @@ impl Catalog {
 
     /// Makes changes durable; returns after the fsync.
     pub fn commit(&self, commit: Commit) -> Result<()> {
-        self.writer.submit(commit).wait()
+        self.submit(commit).wait()
+    }
+
+    /// Queues changes: commits become durable in the order in which they are submitted, and none after one that failed.
+    pub(crate) fn submit(&self, commit: Commit) -> PendingCommit {
+        self.writer.submit(commit)
     }
 
     /// One value.

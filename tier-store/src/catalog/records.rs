@@ -4,6 +4,7 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::{Schema, SchemaRef};
 use arrow_ipc::reader::StreamReader;
 use arrow_ipc::writer::StreamWriter;
+use roaring::RoaringBitmap;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
@@ -31,6 +32,8 @@ pub struct ChunkRecord {
     pub file_bytes: u64,
     /// Rows.
     pub rows: u32,
+    /// Its place in the order of the table's chunks, and with it in the stored statistics.
+    pub place: u64,
     /// One per column.
     pub homes: Vec<Home>,
 }
@@ -43,6 +46,18 @@ pub fn encode<T: Serialize>(record: &T) -> Result<Vec<u8>> {
 /// Decodes a record; `what` names it in the error.
 pub fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8], what: &str) -> Result<T> {
     postcard::from_bytes(bytes).map_err(|e| Error::Catalog(format!("cannot read {what}: {e}")))
+}
+
+/// Deleted rows as stored.
+pub fn encode_rows(rows: &RoaringBitmap) -> Result<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(rows.serialized_size());
+    rows.serialize_into(&mut bytes).map_err(|e| Error::Catalog(format!("cannot encode deleted rows: {e}")))?;
+    Ok(bytes)
+}
+
+/// Deleted rows of a stored record.
+pub fn decode_rows(bytes: &[u8]) -> Result<RoaringBitmap> {
+    RoaringBitmap::deserialize_from(bytes).map_err(|e| Error::Catalog(format!("cannot read deleted rows: {e}")))
 }
 
 /// Batches as an Arrow IPC stream.

@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 
 use redb::{Database, Durability};
 
-use super::{Commit, Space};
+use super::{Change, Commit, Space, successor};
 use crate::error::{Error, Result};
 
 /// Most commits put into one transaction.
@@ -18,12 +18,13 @@ struct Job {
 }
 
 /// A commit on its way to the disk.
+#[derive(Debug)]
 #[must_use = "a commit is durable only when waited for"]
-pub(super) struct PendingCommit(Receiver<Result<()>>);
+pub(crate) struct PendingCommit(Receiver<Result<()>>);
 
 impl PendingCommit {
     /// Blocks until the commit is durable or refused.
-    pub(super) fn wait(self) -> Result<()> {
+    pub(crate) fn wait(self) -> Result<()> {
         self.0.recv().unwrap_or_else(|_| Err(Error::Catalog("the catalog is closed".into())))
     }
 }
@@ -92,10 +93,14 @@ fn apply(database: &Database, group: &[Job]) -> Result<()> {
             continue;
         }
         let mut table = transaction.open_table(space.definition()).map_err(|e| fail(&e))?;
-        for (_, key, value) in changes {
-            match value {
-                Some(value) => table.insert(key.as_slice(), value.as_slice()).map(drop),
-                None => table.remove(key.as_slice()).map(drop),
+        for (_, key, change) in changes {
+            match change {
+                Change::Put(value) => table.insert(key.as_slice(), value.as_slice()).map(drop),
+                Change::Delete => table.remove(key.as_slice()).map(drop),
+                Change::DeletePrefix => match successor(key) {
+                    Some(end) => table.retain_in::<&[u8], _>(key.as_slice()..end.as_slice(), |_, _| false),
+                    None => table.retain_in::<&[u8], _>(key.as_slice().., |_, _| false),
+                },
             }
             .map_err(|e| fail(&e))?;
         }

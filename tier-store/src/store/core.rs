@@ -10,6 +10,7 @@ use parking_lot::{Mutex, RwLock};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::commit::Publications;
 use crate::catalog::{Catalog, Commit, Space, key};
 use crate::clock::Clock;
 use crate::error::{Error, Result};
@@ -17,7 +18,7 @@ use crate::heat::AccessTotals;
 use crate::migrate::HomeTier;
 use crate::placement::{Calibration, EpochReport, TableSnapshot, TieringHost};
 use crate::table::delta::SealRule;
-use crate::table::{Chunk, Resident, Table, TableId, TableName};
+use crate::table::{Chunk, Resident, Table, TableId, TableName, TableVersion};
 use crate::tier::ssd::SsdTier;
 use crate::tier::{Account, MemoryTier, TierId, TierKind, codec};
 
@@ -50,6 +51,9 @@ pub struct TierInfo {
     pub segments: u64,
 }
 
+/// Tables with a version of each, by name.
+pub type Snapshot = Vec<(Arc<Table>, Arc<TableVersion>)>;
+
 /// Tables, tiers and catalog of an open store.
 #[derive(Debug)]
 pub struct Core {
@@ -61,7 +65,9 @@ pub struct Core {
     pub(super) access_totals: Arc<AccessTotals>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) seal: SealRule,
+    /// Locked for writing while tables come and go and while versions are published.
     pub(super) tables: RwLock<BTreeMap<TableName, Arc<Table>>>,
+    pub(super) publications: Mutex<Publications>,
     /// Held while the set of tables changes.
     pub(super) ddl: Mutex<()>,
     pub(super) next_table: AtomicU64,
@@ -71,6 +77,11 @@ pub struct Core {
 impl Core {
     pub(super) fn tables(&self) -> Vec<Arc<Table>> {
         self.tables.read().values().cloned().collect()
+    }
+
+    /// All tables with their current versions, by name: of every commit all or nothing.
+    pub(super) fn snapshot(&self) -> Snapshot {
+        self.tables.read().values().map(|table| (Arc::clone(table), table.version())).collect()
     }
 
     pub(super) fn table(&self, name: &TableName) -> Result<Arc<Table>> {

@@ -4,28 +4,33 @@
 //! and stops them when it is dropped. All calls that write block; reading versions, statistics and resident arrays does
 //! not.
 
+mod commit;
 mod core;
+mod draft;
 mod options;
 mod recovery;
 mod sealer;
 #[cfg(test)]
 mod tests;
+mod transaction;
 mod write;
 
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 
-pub use self::core::{Core, TierInfo};
+pub use self::core::{Core, Snapshot, TierInfo};
 pub use options::{NvmOptions, StoreOptions};
+pub use transaction::{Savepoint, Transaction};
 
 use crate::catalog::{Catalog, Commit, Space};
 use crate::error::Result;
 use crate::placement::{EpochRecord, MoveRecord, Tiering, TieringHost};
 use crate::table::ingest::SealedChunk;
-use crate::table::{Ingest, Table, TableDefinition, TableName};
+use crate::table::{DeltaRows, Ingest, NewRows, Table, TableDefinition, TableName};
 use crate::tier::ssd::SsdTier;
 use crate::tier::{Account, MemoryTier};
+use commit::TableWrites;
 use sealer::Sealer;
 
 /// An open store.
@@ -70,6 +75,21 @@ impl Store {
         self.core.schema_version()
     }
 
+    /// All tables with their current versions, by name: of every commit all or nothing.
+    pub fn snapshot(&self) -> Snapshot {
+        self.core.snapshot()
+    }
+
+    /// Starts a transaction; it is rolled back when it is dropped.
+    pub fn begin(self: &Arc<Self>) -> Transaction {
+        Transaction::new(Arc::clone(self))
+    }
+
+    /// Microseconds on the store's clock.
+    pub fn now_us(&self) -> u64 {
+        self.core.clock.now_us()
+    }
+
     /// Creates an empty table.
     pub fn create_table(&self, definition: TableDefinition) -> Result<Arc<Table>> {
         let table = self.core.new_table(definition, false)?;
@@ -86,12 +106,12 @@ impl Store {
     ///
     /// # Errors
     /// [`Error::SchemaMismatch`]; [`Error::BudgetExceeded`] when the deltas are full and sealing does not help.
-    pub fn insert(&self, table: &Table, batches: &[RecordBatch]) -> Result<u64> {
+    pub fn insert(&self, table: &Arc<Table>, batches: &[RecordBatch]) -> Result<u64> {
         self.core.insert(table, batches)
     }
 
     /// Seals a table's delta into chunks now.
-    pub fn seal(&self, table: &Table) -> Result<()> {
+    pub fn seal(&self, table: &Arc<Table>) -> Result<()> {
         self.core.seal(table)
     }
 
@@ -197,8 +217,15 @@ impl Store {
         self.core.seal_volatile()
     }
 
-    pub(crate) fn publish_chunks(&self, table: &Table, chunks: Vec<SealedChunk>, sealed: &[u64]) -> Result<()> {
-        self.core.publish_chunks(table, chunks, sealed)
+    /// Commits rows that were written.
+    pub(crate) fn add_rows(&self, rows: NewRows) -> Result<()> {
+        let chunks = rows.chunks.into_iter().map(|chunk| (chunk, None)).collect();
+        let delta = rows.delta.into_iter().collect();
+        self.core.commit(vec![TableWrites { chunks, delta, ..TableWrites::new(&rows.table) }])
+    }
+
+    pub(crate) fn delta_rows(&self, table: &Arc<Table>, batches: &[RecordBatch]) -> Result<Option<DeltaRows>> {
+        self.core.delta_rows(table, batches)
     }
 
     pub(crate) fn publish_table(&self, table: &Arc<Table>, chunks: Vec<SealedChunk>, replace: bool) -> Result<()> {

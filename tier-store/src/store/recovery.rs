@@ -5,22 +5,25 @@
 //! named in the log and left alone. A chunk file that is missing or has another size is named; only statements that
 //! read it fail.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use parking_lot::{Mutex, RwLock};
+use roaring::RoaringBitmap;
 
 use super::core::Core;
 use super::options::StoreOptions;
-use crate::catalog::records::{TableRecord, decode, decode_batches};
+use crate::catalog::records::{TableRecord, decode, decode_batches, decode_rows};
 use crate::catalog::{Catalog, ChunkRecord, Commit, Space, key, key_part};
 use crate::error::{Error, Result};
 use crate::heat::AccessTotals;
 use crate::io::best_engine;
 use crate::table::delta::DeltaEntry;
-use crate::table::{Chunk, ChunkEntry, ChunkId, Segment, Table, TableDefinition, TableId, TableName, TableStatistics};
+use crate::table::{
+    Chunk, ChunkEntry, ChunkId, DeltaRows, Segment, Table, TableDefinition, TableId, TableName, TableStatistics,
+};
 use crate::tier::dram::DramTier;
 use crate::tier::nvm::NvmTier;
 use crate::tier::ssd::SsdTier;
@@ -50,6 +53,7 @@ pub(super) fn open(options: StoreOptions) -> Result<Core> {
         clock: Arc::clone(&options.clock),
         seal: options.seal,
         tables: RwLock::new(BTreeMap::new()),
+        publications: Mutex::default(),
         ddl: Mutex::new(()),
         next_table: AtomicU64::new(reserve_table_ids(&catalog)?),
         schema_version: AtomicU64::new(0),
@@ -110,6 +114,7 @@ fn load_tables(core: &Core) -> Result<BTreeMap<TableName, Arc<Table>>> {
 
 fn load_table(core: &Core, id: TableId, record: TableRecord) -> Result<Arc<Table>> {
     let (schema, _) = decode_batches(&record.schema)?;
+    let mut deletions = load_deletions(core, Space::Deletions, id)?;
     let mut chunks = Vec::new();
     core.catalog.scan(Space::Chunks, &key(&[id.0]), |k, v| {
         let record: ChunkRecord = decode(v, "a chunk")?;
@@ -118,21 +123,36 @@ fn load_table(core: &Core, id: TableId, record: TableRecord) -> Result<Arc<Table
         let number = ChunkId(key_part(k, 1));
         let chunk = Chunk::new(id, number, record.rows, Arc::clone(&schema), path, record.file_bytes, segments);
         core.ssd.adopt_file(&chunk.path, chunk.file_bytes);
-        chunks.push(ChunkEntry { chunk: Arc::new(chunk), deletions: None });
+        let deletions = deletions.remove(&number.0);
+        chunks.push(ChunkEntry { chunk: Arc::new(chunk), deletions, place: record.place });
         Ok(true)
     })?;
+    chunks.sort_unstable_by_key(|entry| entry.place);
+    let mut deletions = load_deletions(core, Space::DeltaDeletions, id)?;
     let mut delta = Vec::new();
     let now = core.clock.now_us();
     core.catalog.scan(Space::Delta, &key(&[id.0]), |k, v| {
         for batch in decode_batches(v)?.1 {
-            delta.push(Arc::new(DeltaEntry::restored(&core.delta, key_part(k, 1), batch, now)));
+            let sequence = key_part(k, 1);
+            let entry = Arc::new(DeltaEntry::restored(&core.delta, sequence, batch, now));
+            delta.push(DeltaRows { entry, deletions: deletions.remove(&sequence) });
         }
         Ok(true)
     })?;
-    let statistics = TableStatistics::stored(Arc::clone(&schema), &core.catalog, id, chunks.len());
+    let statistics = TableStatistics::stored(Arc::clone(&schema), &core.catalog, id, chunks.iter().map(|c| c.place));
     let TableRecord { name, primary_key, options, .. } = record;
     let definition = TableDefinition { name, schema, primary_key, options };
     Ok(Arc::new(Table::new(id, definition, chunks, statistics, delta)))
+}
+
+/// Deleted rows of a table's chunks or delta entries, by number.
+fn load_deletions(core: &Core, space: Space, table: TableId) -> Result<HashMap<u64, Arc<RoaringBitmap>>> {
+    let mut found = HashMap::new();
+    core.catalog.scan(space, &key(&[table.0]), |k, v| {
+        found.insert(key_part(k, 1), Arc::new(decode_rows(v)?));
+        Ok(true)
+    })?;
+    Ok(found)
 }
 
 /// Removes files of ours that no table knows; names damaged and foreign ones.

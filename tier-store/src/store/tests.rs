@@ -5,8 +5,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringViewArray, cast::AsArray};
-use arrow::compute::concat_batches;
+use arrow::array::{ArrayRef, BooleanArray, Int64Array, RecordBatch, StringViewArray, cast::AsArray};
+use arrow::compute::{concat_batches, filter_record_batch};
 use arrow::datatypes::{DataType, Field, Int64Type, Schema};
 
 use super::*;
@@ -14,22 +14,22 @@ use crate::Error;
 use crate::table::{ChunkAdmission, TableVersion};
 use crate::tier::ssd::{Admission, ColdRead};
 
-fn rows(range: std::ops::Range<i64>) -> RecordBatch {
+pub(super) fn rows(range: std::ops::Range<i64>) -> RecordBatch {
     let schema = Schema::new(vec![Field::new("k", DataType::Int64, false), Field::new("v", DataType::Utf8View, true)]);
     let text = StringViewArray::from_iter(range.clone().map(|i| (i % 7 != 0).then(|| format!("value number {i}"))));
     let columns: Vec<ArrayRef> = vec![Arc::new(Int64Array::from_iter_values(range)), Arc::new(text)];
     RecordBatch::try_new(Arc::new(schema), columns).unwrap()
 }
 
-fn definition(name: &str) -> TableDefinition {
+pub(super) fn definition(name: &str) -> TableDefinition {
     let mut definition = TableDefinition::new(TableName::new("public", name), rows(0..0).schema());
     definition.options.chunk_rows = 1000;
     definition
 }
 
-/// All rows of a version, from wherever they lie.
-fn read(store: &Store, version: &TableVersion) -> Result<RecordBatch> {
-    let mut batches: Vec<RecordBatch> = version.delta.to_vec();
+/// The rows of each item of a version, the deleted ones included, from wherever they lie.
+pub(super) fn items(store: &Store, version: &TableVersion) -> Result<Vec<RecordBatch>> {
+    let mut batches: Vec<RecordBatch> = Vec::new();
     for entry in version.chunks.iter() {
         let chunk = &entry.chunk;
         let cold: Vec<usize> = (0..2).filter(|i| chunk.segments[*i].resident.load().is_none()).collect();
@@ -42,10 +42,22 @@ fn read(store: &Store, version: &TableVersion) -> Result<RecordBatch> {
         });
         batches.push(RecordBatch::try_new(Arc::clone(&chunk.schema), columns.collect()).unwrap());
     }
-    Ok(concat_batches(&rows(0..0).schema(), &batches).unwrap())
+    batches.extend(version.delta.iter().map(|d| d.batch().clone()));
+    Ok(batches)
 }
 
-fn keys(store: &Store, table: &Table) -> Vec<i64> {
+/// All live rows of a version.
+pub(super) fn read(store: &Store, version: &TableVersion) -> Result<RecordBatch> {
+    let live = version.live_positions();
+    let parts = items(store, version)?.into_iter().zip(0..).map(|(batch, item)| {
+        let row = |row| Some(live.contains(TableVersion::position(item, row)));
+        let mask: BooleanArray = (0..batch.num_rows() as u32).map(row).collect();
+        filter_record_batch(&batch, &mask).unwrap()
+    });
+    Ok(concat_batches(&rows(0..0).schema(), &parts.collect::<Vec<_>>()).unwrap())
+}
+
+pub(super) fn keys(store: &Store, table: &Table) -> Vec<i64> {
     let all = read(store, &table.version()).unwrap();
     let mut keys = all.column(0).as_primitive::<Int64Type>().values().to_vec();
     keys.sort_unstable();

@@ -3,21 +3,26 @@
 //! Order of every change: write files and fsync them, commit the catalog, publish the version. A crash before the commit
 //! leaves orphan files, which the next start removes; after it, everything is there.
 
-use std::collections::HashSet;
-use std::sync::Arc;
+use std::collections::HashMap;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 
-use arrow::array::RecordBatch;
-use arrow::compute::concat_batches;
+use arrow::array::{BooleanArray, RecordBatch};
+use arrow::compute::{concat_batches, filter_record_batch};
 use arrow::datatypes::{DataType, Field, Schema};
+use roaring::RoaringBitmap;
 
+use super::commit::TableWrites;
 use super::core::Core;
+use super::draft::Draft;
 use crate::catalog::records::{TableRecord, encode, encode_batches};
-use crate::catalog::{ChunkRecord, Commit, Space, key};
+use crate::catalog::{Commit, Space, key};
 use crate::error::{Error, Result};
 use crate::table::delta::DeltaEntry;
 use crate::table::ingest::{SealedChunk, write_chunk};
-use crate::table::{ChunkEntry, Durability, Table, TableDefinition, TableId, TableName, TableStatistics, TableVersion};
+use crate::table::{
+    Chunk, ChunkId, DeltaRows, Durability, RowMap, Table, TableDefinition, TableId, TableName, TableStatistics,
+};
 use crate::tier::codec;
 
 impl Core {
@@ -42,7 +47,7 @@ impl Core {
             Some(_) if !replace => {
                 return Err(Error::AlreadyExists { kind: "table", name: table.name().to_string() });
             }
-            Some(old) => self.forget(old, &mut commit)?,
+            Some(old) => forget(old, &mut commit),
             None => {}
         }
         let record = TableRecord {
@@ -52,7 +57,19 @@ impl Core {
             options: table.options().clone(),
         };
         commit.put(Space::Tables, key(&[table.id().0]), encode(&record)?);
-        self.commit_chunks(table, sealed, &[], commit)?;
+        let submitted = {
+            let mut replaced = old.as_ref().map(|old| old.lock_head());
+            let mut head = table.lock_head();
+            let mut draft = Draft::new(self, table, &head)?;
+            sealed.into_iter().for_each(|chunk| draft.add_chunk(chunk, None));
+            let next = draft.finish(&mut commit)?;
+            head.version = Arc::clone(&next.version);
+            if let Some(replaced) = &mut replaced {
+                replaced.dropped = true;
+            }
+            self.submit(commit, vec![(Arc::clone(table), next)])
+        };
+        self.complete(submitted)?;
         self.tables.write().insert(table.name().clone(), Arc::clone(table));
         self.schema_changed();
         if let Some(old) = old {
@@ -65,8 +82,13 @@ impl Core {
         let _ddl = self.ddl.lock();
         let table = self.table(name)?;
         let mut commit = Commit::default();
-        self.forget(&table, &mut commit)?;
-        self.catalog.commit(commit)?;
+        forget(&table, &mut commit);
+        let submitted = {
+            let mut head = table.lock_head();
+            head.dropped = true;
+            self.submit(commit, Vec::new())
+        };
+        self.complete(submitted)?;
         self.tables.write().remove(name);
         self.schema_changed();
         self.doom(&table);
@@ -78,51 +100,26 @@ impl Core {
         table.version().chunks.iter().for_each(|entry| entry.chunk.doom(&self.ssd));
     }
 
-    /// Adds to a commit the removal of everything the catalog knows of a table.
-    fn forget(&self, table: &Table, commit: &mut Commit) -> Result<()> {
-        let id = key(&[table.id().0]);
-        commit.delete(Space::Tables, id.clone());
-        commit.delete(Space::Heat, id.clone());
-        for space in [Space::Chunks, Space::Statistics, Space::Delta] {
-            self.catalog.scan(space, &id, |k, _| {
-                commit.delete(space, k.to_vec());
-                Ok(true)
-            })?;
-        }
-        Ok(())
+    pub(super) fn insert(&self, table: &Arc<Table>, batches: &[RecordBatch]) -> Result<u64> {
+        let Some(rows) = self.delta_rows(table, batches)? else { return Ok(0) };
+        let count = rows.live_rows();
+        self.commit(vec![TableWrites { delta: vec![rows], ..TableWrites::new(table) }])?;
+        Ok(count)
     }
 
-    pub(super) fn insert(&self, table: &Table, batches: &[RecordBatch]) -> Result<u64> {
+    /// Rows as an entry of the delta, charged but not yet part of the table; `None` without rows.
+    pub(super) fn delta_rows(&self, table: &Arc<Table>, batches: &[RecordBatch]) -> Result<Option<DeltaRows>> {
         batches.iter().try_for_each(|batch| table.check_rows(batch))?;
         let batch = codec::normalize(&concat_batches(table.schema(), batches)?)?;
-        let rows = batch.num_rows() as u64;
-        if rows == 0 {
-            return Ok(0);
+        if batch.num_rows() == 0 {
+            return Ok(None);
         }
-        let entry = self.charge_delta(table, batch)?;
-        if table.options().durability == Durability::Full {
-            let mut commit = Commit::default();
-            let bytes = encode_batches(table.schema(), std::slice::from_ref(&entry.batch))?;
-            commit.put(Space::Delta, key(&[table.id().0, entry.sequence]), bytes);
-            self.catalog.commit(commit)?;
-        }
-        let version = {
-            let writer = table.lock_writer();
-            let old = table.version();
-            let entries = old.entries.iter().cloned().chain([Arc::new(entry)]).collect();
-            let new = TableVersion::new(old.number + 1, old.chunks.clone(), old.statistics.clone(), entries);
-            table.publish(&writer, new);
-            table.version()
-        };
-        let full = version.delta_rows() >= u64::from(table.options().chunk_rows);
-        if full || version.delta_bytes() >= self.seal.bytes {
-            self.seal(table)?;
-        }
-        Ok(rows)
+        let entry = Arc::new(self.charge_delta(table, batch)?);
+        Ok(Some(DeltaRows { entry, deletions: None }))
     }
 
     /// Charges the delta account; when it is full, seals this table and then the others to make room.
-    fn charge_delta(&self, table: &Table, batch: RecordBatch) -> Result<DeltaEntry> {
+    fn charge_delta(&self, table: &Arc<Table>, batch: RecordBatch) -> Result<DeltaEntry> {
         let now = self.clock.now_us();
         let sequence = table.allocate_delta();
         let charge = |batch| DeltaEntry::charged(&self.delta, sequence, batch, now);
@@ -138,23 +135,58 @@ impl Core {
         }
     }
 
-    /// Seals the delta that is there now. Rows inserted meanwhile stay in the delta.
-    pub(super) fn seal(&self, table: &Table) -> Result<()> {
+    /// Seals the delta that is there now. Rows inserted meanwhile stay in the delta; rows deleted meanwhile stay deleted.
+    pub(super) fn seal(&self, table: &Arc<Table>) -> Result<()> {
         let _sealing = table.lock_sealing();
-        let entries = table.version().entries.clone();
-        if entries.is_empty() {
+        let delta = Arc::clone(&table.version().delta);
+        if delta.is_empty() {
             return Ok(());
         }
-        let batches: Vec<RecordBatch> = entries.iter().map(|e| e.batch.clone()).collect();
-        let all = concat_batches(table.schema(), &batches)?;
+        let live = delta.iter().map(live_batch).collect::<Result<Vec<_>>>()?;
+        let sealed = self.write_chunks(table, &live)?;
+        let chunks: Arc<[Weak<Chunk>]> = sealed.iter().map(|s| Arc::downgrade(&s.chunk)).collect();
+        let mut first = 0;
+        let map = |rows: &DeltaRows| {
+            let (chunks, chunk_rows) = (Arc::clone(&chunks), table.options().chunk_rows);
+            let map = RowMap { chunks, chunk_rows, first, dropped: rows.deletions.clone() };
+            first += rows.live_rows();
+            map
+        };
+        let maps: Vec<RowMap> = delta.iter().map(map).collect();
+        let submitted = {
+            let mut head = table.lock_head();
+            let mut draft = Draft::new(self, table, &head)?;
+            let mut late: HashMap<ChunkId, RoaringBitmap> = HashMap::new();
+            for (rows, map) in delta.iter().zip(&maps) {
+                let moved = map.follow(&draft.deleted_since(rows)).unwrap_or_default();
+                moved.into_iter().for_each(|(chunk, rows)| *late.entry(chunk.id).or_default() |= rows);
+                draft.remove_sealed(&rows.entry);
+            }
+            for chunk in sealed {
+                let deletions = late.remove(&chunk.chunk.id).map(Arc::new);
+                draft.add_chunk(chunk, deletions);
+            }
+            let mut commit = Commit::default();
+            let next = draft.finish(&mut commit)?;
+            head.version = Arc::clone(&next.version);
+            for (rows, map) in delta.iter().zip(maps) {
+                // Only a seal sets it, and an entry is sealed once.
+                let _ = rows.entry.moved.set(map);
+            }
+            self.submit(commit, vec![(Arc::clone(table), next)])
+        };
+        self.complete(submitted)
+    }
+
+    /// Writes rows as chunks that are not yet part of the table.
+    pub(super) fn write_chunks(&self, table: &Table, batches: &[RecordBatch]) -> Result<Vec<SealedChunk>> {
+        let all = concat_batches(table.schema(), batches)?;
         let rows = table.options().chunk_rows as usize;
         let sealed = (0..all.num_rows()).step_by(rows).map(|start| {
             let part = all.slice(start, rows.min(all.num_rows() - start));
             write_chunk(self, table, table.allocate_chunk(), &[part])
         });
-        let sealed = sealed.collect::<Result<Vec<_>>>()?;
-        let sequences: Vec<u64> = entries.iter().map(|e| e.sequence).collect();
-        self.publish_chunks(table, sealed, &sequences)
+        sealed.collect()
     }
 
     /// Seals tables whose inserts are not logged, so that a clean stop loses nothing.
@@ -167,7 +199,7 @@ impl Core {
     pub(super) fn seal_aged(&self) {
         let now = self.clock.now_us();
         for table in self.tables() {
-            let oldest = table.version().entries.iter().map(|e| e.since_us).min();
+            let oldest = table.version().delta.iter().map(|d| d.entry.since_us).min();
             if oldest.is_some_and(|since| now.saturating_sub(since) >= self.seal.age_us)
                 && let Err(error) = self.seal(&table)
             {
@@ -175,55 +207,23 @@ impl Core {
             }
         }
     }
+}
 
-    /// Commits chunks of an existing table, replacing the delta entries `sealed_entries`.
-    pub(super) fn publish_chunks(&self, table: &Table, sealed: Vec<SealedChunk>, sealed_entries: &[u64]) -> Result<()> {
-        let _ddl = self.ddl.lock();
-        let current = self.tables.read().get(table.name()).map(|t| t.id());
-        if current != Some(table.id()) {
-            return Err(Error::NotFound { kind: "table", name: table.name().to_string() });
-        }
-        self.commit_chunks(table, sealed, sealed_entries, Commit::default())
+/// Adds to a commit the removal of everything the catalog knows of a table.
+fn forget(table: &Table, commit: &mut Commit) {
+    let id = key(&[table.id().0]);
+    commit.delete(Space::Tables, id.clone());
+    commit.delete(Space::Heat, id.clone());
+    for space in [Space::Chunks, Space::Statistics, Space::Deletions, Space::Delta, Space::DeltaDeletions] {
+        commit.delete_prefix(space, id.clone());
     }
+}
 
-    fn commit_chunks(
-        &self,
-        table: &Table,
-        sealed: Vec<SealedChunk>,
-        sealed_entries: &[u64],
-        mut commit: Commit,
-    ) -> Result<()> {
-        let writer = table.lock_writer();
-        let old = table.version();
-        let (chunks, bounds): (Vec<_>, Vec<_>) = sealed.into_iter().map(|s| (s.chunk, s.statistics)).unzip();
-        let (statistics, groups) = old.statistics.extended(&bounds)?;
-        for chunk in &chunks {
-            let record = ChunkRecord {
-                file: self.ssd.relative(&chunk.path)?,
-                file_bytes: chunk.file_bytes,
-                rows: chunk.rows,
-                homes: chunk.segments.iter().map(|s| s.home.clone()).collect(),
-            };
-            commit.put(Space::Chunks, key(&[table.id().0, chunk.id.0]), encode(&record)?);
-        }
-        for (group, batch) in groups {
-            let bytes = encode_batches(&batch.schema(), std::slice::from_ref(&batch))?;
-            commit.put(Space::Statistics, key(&[table.id().0, group]), bytes);
-        }
-        for sequence in sealed_entries {
-            commit.delete(Space::Delta, key(&[table.id().0, *sequence]));
-        }
-        // Also after a failure: whether the commit reached the disk is known at the next start, which removes orphans.
-        chunks.iter().for_each(|chunk| chunk.keep());
-        self.catalog.commit(commit)?;
-        let added = chunks.into_iter().map(|chunk| ChunkEntry { chunk, deletions: None });
-        let chunks: Vec<ChunkEntry> = old.chunks.iter().cloned().chain(added).collect();
-        let gone: HashSet<u64> = sealed_entries.iter().copied().collect();
-        let entries = old.entries.iter().filter(|e| !gone.contains(&e.sequence)).cloned().collect();
-        let version = TableVersion::new(old.number + 1, chunks.into(), Arc::new(statistics), entries);
-        table.publish(&writer, version);
-        Ok(())
-    }
+/// The rows of a delta entry that are not deleted.
+pub(super) fn live_batch(rows: &DeltaRows) -> Result<RecordBatch> {
+    let Some(deleted) = &rows.deletions else { return Ok(rows.batch().clone()) };
+    let live: BooleanArray = (0..rows.batch().num_rows() as u32).map(|row| Some(!deleted.contains(row))).collect();
+    Ok(filter_record_batch(rows.batch(), &live)?)
 }
 
 /// Dictionaries are stored as their values; metadata of clients is not kept.

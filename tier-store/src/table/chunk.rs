@@ -12,6 +12,7 @@ use arrow::array::ArrayRef;
 use arrow::datatypes::SchemaRef;
 use parking_lot::Mutex;
 
+use super::row_map::RowMap;
 use crate::heat::SegmentCounters;
 use crate::io::IoFile;
 use crate::tier::TierId;
@@ -92,6 +93,8 @@ pub struct Chunk {
     pub segments: Box<[Segment]>,
     /// The open file; opened at the first cold read.
     pub file: OnceLock<Arc<IoFile>>,
+    /// Where its rows went; set when other chunks replace it.
+    pub(crate) moved: OnceLock<RowMap>,
     /// Set while the chunk is not (or no longer) in the catalog: its file goes with it.
     doomed: Mutex<Option<Arc<SsdTier>>>,
 }
@@ -107,8 +110,8 @@ impl Chunk {
         file_bytes: u64,
         segments: Box<[Segment]>,
     ) -> Self {
-        let (file, doomed) = (OnceLock::new(), Mutex::new(None));
-        Self { table, id, rows, schema, path, file_bytes, segments, file, doomed }
+        let (file, moved, doomed) = (OnceLock::new(), OnceLock::new(), Mutex::new(None));
+        Self { table, id, rows, schema, path, file_bytes, segments, file, moved, doomed }
     }
 
     /// The file goes when the last reader does.

@@ -3,10 +3,12 @@
 //! An entry is one insert. It is durable before it is visible (unless the table opted out) and stays until a seal
 //! commit replaces it by chunks.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use arrow::array::RecordBatch;
 
+use super::row_map::RowMap;
 use crate::error::Result;
 use crate::tier::{Account, Charge};
 
@@ -34,6 +36,10 @@ pub struct DeltaEntry {
     pub(crate) batch: RecordBatch,
     /// When it arrived, on the store's clock.
     pub(crate) since_us: u64,
+    /// Where its rows went; set when the entry is sealed.
+    pub(crate) moved: OnceLock<RowMap>,
+    /// Set once the catalog holds it, or is about to.
+    logged: AtomicBool,
     charge: Charge,
 }
 
@@ -41,13 +47,22 @@ impl DeltaEntry {
     /// Charges the delta account and makes an entry; fails when the delta is full.
     pub(crate) fn charged(account: &Arc<Account>, sequence: u64, batch: RecordBatch, since_us: u64) -> Result<Self> {
         let charge = account.try_charge(batch.get_array_memory_size() as u64)?;
-        Ok(Self { sequence, batch, since_us, charge })
+        Ok(Self { sequence, batch, since_us, moved: OnceLock::new(), logged: AtomicBool::new(false), charge })
     }
 
     /// An entry read back at start: it exists already, so it is charged even above the limit.
     pub(crate) fn restored(account: &Arc<Account>, sequence: u64, batch: RecordBatch, since_us: u64) -> Self {
         let charge = account.charge_always(batch.get_array_memory_size() as u64);
-        Self { sequence, batch, since_us, charge }
+        Self { sequence, batch, since_us, moved: OnceLock::new(), logged: AtomicBool::new(true), charge }
+    }
+
+    /// Whether the catalog holds it: not where its table opted out.
+    pub(crate) fn is_logged(&self) -> bool {
+        self.logged.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_logged(&self) {
+        self.logged.store(true, Ordering::Relaxed);
     }
 
     /// Bytes held in DRAM.

@@ -17,7 +17,7 @@ use arrow::array::RecordBatch;
 use arrow::compute::concat_batches;
 use parking_lot::Mutex;
 
-use super::{Chunk, ChunkAdmission, ChunkId, ChunkStatistics, Segment, Table};
+use super::{Chunk, ChunkAdmission, ChunkId, ChunkStatistics, DeltaRows, Segment, Table};
 use crate::error::{Error, Result};
 use crate::store::{Core, Store};
 use crate::tier::codec;
@@ -30,6 +30,14 @@ const WORKERS: usize = 2;
 pub(crate) struct SealedChunk {
     pub(crate) chunk: Arc<Chunk>,
     pub(crate) statistics: ChunkStatistics,
+}
+
+/// Rows of a table that are written but not committed; they go with it.
+#[derive(Debug)]
+pub struct NewRows {
+    pub(crate) table: Arc<Table>,
+    pub(crate) chunks: Vec<SealedChunk>,
+    pub(crate) delta: Option<DeltaRows>,
 }
 
 struct Job {
@@ -146,12 +154,35 @@ impl Ingest {
 
     /// Makes everything durable and visible at once; returns the rows.
     pub fn finish(mut self) -> Result<u64> {
-        let small = self.pending_rows < self.table.options().chunk_rows as usize / 8;
-        let to_delta = matches!(self.target, Target::Existing) && self.rows == self.pending_rows as u64 && small;
-        if to_delta {
-            let batches = std::mem::take(&mut self.pending);
-            return self.store.insert(&self.table, &batches);
+        let rows = self.rows;
+        if let Target::New { replace } = self.target {
+            let sealed = self.seal_all()?;
+            self.store.publish_table(&self.table, sealed, replace)?;
+        } else {
+            let (store, written) = (Arc::clone(&self.store), self.written()?);
+            store.add_rows(written)?;
         }
+        Ok(rows)
+    }
+
+    /// Writes what is left and hands the rows over to be committed by a [`crate::store::Transaction`]. Few rows stay in the
+    /// delta while it has room.
+    pub fn written(mut self) -> Result<NewRows> {
+        let small = self.pending_rows < self.table.options().chunk_rows as usize / 8;
+        let (mut delta, table) = (None, Arc::clone(&self.table));
+        if self.rows == self.pending_rows as u64 && small {
+            delta = match self.store.delta_rows(&table, &self.pending) {
+                Err(Error::BudgetExceeded { .. }) => None,
+                done => {
+                    self.pending_rows = 0;
+                    done?
+                }
+            };
+        }
+        Ok(NewRows { table, chunks: self.seal_all()?, delta })
+    }
+
+    fn seal_all(&mut self) -> Result<Vec<SealedChunk>> {
         if self.pending_rows > 0 {
             self.dispatch()?;
         }
@@ -159,12 +190,7 @@ impl Ingest {
         while let Ok((id, sealed)) = self.results.recv() {
             self.sealed.insert(id, sealed?);
         }
-        let sealed = std::mem::take(&mut self.sealed).into_values().collect();
-        match self.target {
-            Target::Existing => self.store.publish_chunks(&self.table, sealed, &[])?,
-            Target::New { replace } => self.store.publish_table(&self.table, sealed, replace)?,
-        }
-        Ok(self.rows)
+        Ok(std::mem::take(&mut self.sealed).into_values().collect())
     }
 }
 

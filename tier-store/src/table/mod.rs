@@ -6,6 +6,7 @@
 pub mod chunk;
 pub mod delta;
 pub mod ingest;
+mod row_map;
 pub mod sample;
 pub mod statistics;
 #[allow(clippy::module_inception)]
@@ -13,7 +14,9 @@ mod table;
 pub mod version;
 
 pub use chunk::{Chunk, ChunkId, Home, Resident, Segment};
-pub use ingest::Ingest;
+pub use ingest::{Ingest, NewRows};
+pub(crate) use row_map::RowMap;
 pub use statistics::{ChunkStatistics, ColumnBounds, TableStatistics};
-pub use table::{ChunkAdmission, Durability, Table, TableDefinition, TableId, TableName, TableOptions};
-pub use version::{ChunkEntry, TableVersion};
+pub(crate) use table::Head;
+pub use table::{ChunkAdmission, Durability, OldVersions, Table, TableDefinition, TableId, TableName, TableOptions};
+pub use version::{ChunkEntry, DeltaRows, TableVersion};

@@ -43,6 +43,11 @@ impl Samples {
         }
     }
 
+    /// Gives up the samples of a chunk that is no more.
+    pub(crate) fn forget(&self, chunk: ChunkId) {
+        self.0.lock().retain(|(known, _), _| *known != chunk);
+    }
+
     fn take(&self, chunk: &Chunk, column: usize, values: &StoredColumn) -> Option<ArrayRef> {
         let rows = SAMPLE_ROWS.min(values.rows());
         let sample = copied(values.slice((values.rows() - rows) / 2, rows).ok()?).ok()?;

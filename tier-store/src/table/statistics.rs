@@ -1,23 +1,25 @@
 //! Bounds of segments, held columnar: one Arrow array per column and statistic, one entry per chunk.
 //!
-//! They are stored in groups of 256 chunks and loaded at the first use, so opening a store does not read them. Bounds
-//! describe the chunk as written: a deletion may only make them wider than the truth.
+//! They are stored in groups of 256 places and loaded at the first use, so opening a store does not read them. A chunk
+//! keeps its place when others go, so a change rewrites only the groups it touches. Bounds describe the chunk as
+//! written: a deletion may only make them wider than the truth.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
 
 use arrow::array::{
     Array, ArrayRef, BooleanArray, RecordBatch, StringArray, StringViewArray, UInt64Array, cast::AsArray,
     new_null_array,
 };
-use arrow::compute::{SortOptions, cast, concat_batches, sort_to_indices, take};
+use arrow::compute::{SortOptions, cast, concat_batches, interleave_record_batch, sort_to_indices, take};
 use arrow::datatypes::{DataType, Field, Float16Type, Float32Type, Float64Type, Schema, SchemaRef};
 
 use super::TableId;
 use crate::catalog::{Catalog, Space, key, records};
 use crate::error::{Error, Result};
 
-/// Chunks per stored group.
-pub const GROUP_CHUNKS: usize = 256;
+/// Places per stored group.
+pub const GROUP_CHUNKS: u64 = 256;
 /// Longer string bounds are cut.
 const MAX_BOUND_BYTES: usize = 64;
 /// Arrays per column in a group's batch: min, max, null count, exact.
@@ -44,14 +46,16 @@ pub struct ChunkStatistics(pub(crate) RecordBatch);
 #[derive(Debug)]
 pub struct TableStatistics {
     schema: SchemaRef,
-    groups: Vec<Arc<Group>>,
+    /// By number: that of a place divided by [`GROUP_CHUNKS`].
+    groups: BTreeMap<u64, Arc<Group>>,
     columns: Vec<OnceLock<Result<ColumnBounds>>>,
 }
 
 /// Up to 256 chunks; the batch is loaded at the first use.
 #[derive(Debug)]
 struct Group {
-    chunks: usize,
+    /// Of its chunks, ascending: one per row of the batch.
+    places: Vec<u64>,
     batch: OnceLock<Result<RecordBatch>>,
     stored: Option<(Arc<Catalog>, Vec<u8>)>,
 }
@@ -65,35 +69,43 @@ impl Group {
         let missing = || Error::Catalog("statistics of a table are missing; rebuild them by loading it again".into());
         let (catalog, key) = self.stored.as_ref().ok_or_else(missing)?;
         let bytes = catalog.get(Space::Statistics, key)?.ok_or_else(missing)?;
-        records::decode_batches(&bytes)?.1.pop().filter(|b| b.num_rows() == self.chunks).ok_or_else(missing)
+        records::decode_batches(&bytes)?.1.pop().filter(|b| b.num_rows() == self.places.len()).ok_or_else(missing)
     }
 }
 
 impl TableStatistics {
     /// Statistics of a table without chunks.
     pub fn empty(schema: SchemaRef) -> Self {
-        Self::of_groups(schema, Vec::new())
+        Self::of_groups(schema, BTreeMap::new())
     }
 
-    /// Statistics of a stored table with `chunks` chunks; nothing is read yet.
-    pub(crate) fn stored(schema: SchemaRef, catalog: &Arc<Catalog>, table: TableId, chunks: usize) -> Self {
-        let groups = (0..chunks.div_ceil(GROUP_CHUNKS)).map(|group| {
-            let key = key(&[table.0, group as u64]);
-            let chunks = GROUP_CHUNKS.min(chunks - group * GROUP_CHUNKS);
-            Arc::new(Group { chunks, batch: OnceLock::new(), stored: Some((Arc::clone(catalog), key)) })
+    /// Statistics of a stored table with chunks at these places, ascending; nothing is read yet.
+    pub(crate) fn stored(
+        schema: SchemaRef,
+        catalog: &Arc<Catalog>,
+        table: TableId,
+        places: impl Iterator<Item = u64>,
+    ) -> Self {
+        let mut groups: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
+        for place in places {
+            groups.entry(place / GROUP_CHUNKS).or_default().push(place);
+        }
+        let groups = groups.into_iter().map(|(number, places)| {
+            let stored = Some((Arc::clone(catalog), key(&[table.0, number])));
+            (number, Arc::new(Group { places, batch: OnceLock::new(), stored }))
         });
         let groups = groups.collect();
         Self::of_groups(schema, groups)
     }
 
-    fn of_groups(schema: SchemaRef, groups: Vec<Arc<Group>>) -> Self {
+    fn of_groups(schema: SchemaRef, groups: BTreeMap<u64, Arc<Group>>) -> Self {
         let columns = schema.fields().iter().map(|_| OnceLock::new()).collect();
         Self { schema, groups, columns }
     }
 
     /// Chunks described.
     pub fn len(&self) -> usize {
-        self.groups.iter().map(|g| g.chunks).sum()
+        self.groups.values().map(|g| g.places.len()).sum()
     }
 
     /// True when no chunk is described.
@@ -111,7 +123,7 @@ impl TableStatistics {
         let field = self.schema.field(index);
         let empty = group_schema(&Schema::new(vec![field.clone()]));
         let mut parts = vec![RecordBatch::new_empty(empty.clone())];
-        for group in &self.groups {
+        for group in self.groups.values() {
             let columns: Vec<usize> = (index * PER_COLUMN..(index + 1) * PER_COLUMN).collect();
             let part = group.batch()?.project(&columns)?;
             parts.push(RecordBatch::try_new(empty.clone(), part.columns().to_vec())?);
@@ -126,25 +138,55 @@ impl TableStatistics {
         })
     }
 
-    /// These statistics and those of further chunks; also returns the groups to be stored, by number.
-    pub(crate) fn extended(&self, chunks: &[ChunkStatistics]) -> Result<(Self, Vec<(u64, RecordBatch)>)> {
+    /// These statistics without the chunks at `removed` places and with `added` ones; also returns what is to be stored of
+    /// the groups that changed, by number: nothing of a group without chunks.
+    pub(crate) fn changed(
+        &self,
+        removed: &BTreeSet<u64>,
+        added: &[(u64, ChunkStatistics)],
+    ) -> Result<(Self, Vec<(u64, Option<RecordBatch>)>)> {
         let mut groups = self.groups.clone();
-        let mut pending = Vec::new();
-        if let Some(last) = groups.pop_if(|last| last.chunks < GROUP_CHUNKS) {
-            pending.push(last.batch()?);
+        let mut stored = Vec::new();
+        let touched: BTreeSet<u64> =
+            removed.iter().chain(added.iter().map(|(place, _)| place)).map(|place| place / GROUP_CHUNKS).collect();
+        for number in touched {
+            let old = groups.remove(&number);
+            let group =
+                self.changed_group(old.as_deref(), removed, added.iter().filter(|a| a.0 / GROUP_CHUNKS == number))?;
+            stored.push((number, group.as_ref().map(Group::batch).transpose()?));
+            groups.extend(group.map(|group| (number, Arc::new(group))));
         }
-        let held: usize = pending.iter().map(RecordBatch::num_rows).sum();
-        pending.extend(chunks.iter().map(|c| c.0.clone()));
-        let all = concat_batches(&group_schema(&self.schema), &pending)?;
-        debug_assert_eq!(all.num_rows(), held + chunks.len());
-        let mut changed = Vec::new();
-        for start in (0..all.num_rows()).step_by(GROUP_CHUNKS) {
-            let batch = all.slice(start, GROUP_CHUNKS.min(all.num_rows() - start));
-            changed.push((groups.len() as u64, batch.clone()));
-            let chunks = batch.num_rows();
-            groups.push(Arc::new(Group { chunks, batch: OnceLock::from(Ok(batch)), stored: None }));
+        Ok((Self::of_groups(Arc::clone(&self.schema), groups), stored))
+    }
+
+    fn changed_group<'a>(
+        &self,
+        old: Option<&Group>,
+        removed: &BTreeSet<u64>,
+        added: impl Iterator<Item = &'a (u64, ChunkStatistics)>,
+    ) -> Result<Option<Group>> {
+        let mut batches = Vec::new();
+        // Of each place: which batch and which row of it.
+        let mut rows: BTreeMap<u64, (usize, usize)> = BTreeMap::new();
+        if let Some(old) = old {
+            rows.extend(
+                old.places.iter().zip(0..).filter(|(p, _)| !removed.contains(p)).map(|(p, row)| (*p, (0, row))),
+            );
+            batches.push(old.batch()?);
         }
-        Ok((Self::of_groups(Arc::clone(&self.schema), groups), changed))
+        for (place, statistics) in added {
+            rows.insert(*place, (batches.len(), 0));
+            batches.push(statistics.0.clone());
+        }
+        if rows.is_empty() {
+            return Ok(None);
+        }
+        let (places, indices): (Vec<_>, Vec<_>) = rows.into_iter().unzip();
+        let batch = match self.schema.fields().is_empty() {
+            true => RecordBatch::new_empty(group_schema(&self.schema)),
+            false => interleave_record_batch(&batches.iter().collect::<Vec<_>>(), &indices)?,
+        };
+        Ok(Some(Group { places, batch: OnceLock::from(Ok(batch)), stored: None }))
     }
 }
 
@@ -278,7 +320,7 @@ mod tests {
             chunk(vec![Some(3), None, Some(-1)], "abc", vec![1.0, 2.0, 3.0]),
             chunk(vec![None], &long, vec![f64::NAN]),
         ];
-        let (statistics, groups) = TableStatistics::empty(schema).extended(&chunks).unwrap();
+        let (statistics, groups) = TableStatistics::empty(schema).changed(&BTreeSet::new(), &at(0, &chunks)).unwrap();
         assert_eq!((statistics.len(), groups.len()), (2, 1));
         let ints = statistics.column(0).unwrap();
         assert_eq!(ints.min.as_primitive::<arrow::datatypes::Int32Type>().value(0), -1);
@@ -290,18 +332,35 @@ mod tests {
         assert!(statistics.column(2).unwrap().min.is_null(1));
     }
 
+    /// Chunks at following places.
+    fn at(first: u64, chunks: &[ChunkStatistics]) -> Vec<(u64, ChunkStatistics)> {
+        (first..).zip(chunks.iter().cloned()).collect()
+    }
+
     #[test]
-    fn groups_hold_256_chunks_and_only_changed_ones_are_stored() {
+    fn groups_hold_256_places_and_only_changed_ones_are_stored() {
         let schema = Arc::new(Schema::new(vec![
             Field::new("i", DataType::Int32, true),
             Field::new("s", DataType::Utf8View, true),
             Field::new("f", DataType::Float64, true),
         ]));
+        let sizes = |stored: &[(u64, Option<RecordBatch>)]| {
+            stored.iter().map(|(n, b)| (*n, b.as_ref().map_or(0, RecordBatch::num_rows))).collect::<Vec<_>>()
+        };
+        let none = BTreeSet::new();
         let many: Vec<_> = (0..300).map(|i| chunk(vec![Some(i)], "x", vec![0.0])).collect();
-        let (first, stored) = TableStatistics::empty(schema).extended(&many).unwrap();
-        assert_eq!(stored.iter().map(|(n, b)| (*n, b.num_rows())).collect::<Vec<_>>(), [(0, 256), (1, 44)]);
-        let (second, stored) = first.extended(&many[..2]).unwrap();
-        assert_eq!(stored.iter().map(|(n, b)| (*n, b.num_rows())).collect::<Vec<_>>(), [(1, 46)]);
+        let (first, stored) = TableStatistics::empty(schema).changed(&none, &at(0, &many)).unwrap();
+        assert_eq!(sizes(&stored), [(0, 256), (1, 44)]);
+        let (second, stored) = first.changed(&none, &at(300, &many[..2])).unwrap();
+        assert_eq!(sizes(&stored), [(1, 46)]);
         assert_eq!(second.column(0).unwrap().max.len(), 302);
+        let gone = [3, 4, 300].into();
+        let (third, stored) = second.changed(&gone, &at(302, &many[7..8])).unwrap();
+        assert_eq!(sizes(&stored), [(0, 254), (1, 46)]);
+        let ints = third.column(0).unwrap().max.as_primitive::<arrow::datatypes::Int32Type>().values().to_vec();
+        let expected: Vec<i32> = (0..300).filter(|i| ![3, 4].contains(i)).chain([1, 7]).collect();
+        assert_eq!(ints, expected);
+        let (last, stored) = third.changed(&(256..400).collect(), &[]).unwrap();
+        assert_eq!((last.len(), sizes(&stored)), (254, vec![(1, 0)]));
     }
 }

@@ -1,8 +1,12 @@
-//! A table: its definition, its current version, and the one place where versions change.
+//! A table: its definition, its versions, and the one place where they change.
+//!
+//! Writers build on the *head*, under its lock: the newest version, whose commit may still be on its way to the disk.
+//! Readers get the *current* version, which is durable. The head is ahead by what waits for an fsync, so that commits of
+//! several writers to one table share one.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 use arc_swap::ArcSwap;
 use arrow::array::{ArrayRef, RecordBatch};
@@ -10,9 +14,8 @@ use arrow::datatypes::SchemaRef;
 use parking_lot::{Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
 
-use super::delta::DeltaEntry;
 use super::sample::Samples;
-use super::{Chunk, ChunkEntry, ChunkId, TableStatistics, TableVersion};
+use super::{Chunk, ChunkEntry, ChunkId, DeltaRows, TableStatistics, TableVersion};
 use crate::error::{Error, Result};
 use crate::tier::codec::StoredColumn;
 
@@ -126,13 +129,39 @@ impl TableDefinition {
     }
 }
 
+/// What writers of a table build on.
+#[derive(Debug)]
+pub(crate) struct Head {
+    /// The newest version, durable or on its way to be.
+    pub(crate) version: Arc<TableVersion>,
+    /// The table was dropped or replaced: nothing may be written any more.
+    pub(crate) dropped: bool,
+}
+
+/// A version that readers may still hold though another one followed.
+#[derive(Debug)]
+struct OldVersion {
+    version: Weak<TableVersion>,
+    since_us: u64,
+}
+
+/// Superseded versions that somebody still reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OldVersions {
+    /// How many there are.
+    pub count: u64,
+    /// When the oldest of them was superseded, on the store's clock; `None` without one.
+    pub oldest_since_us: Option<u64>,
+}
+
 /// A table of the store.
 #[derive(Debug)]
 pub struct Table {
     id: TableId,
     definition: TableDefinition,
     current: ArcSwap<TableVersion>,
-    writer: Mutex<()>,
+    head: Mutex<Head>,
+    old: Mutex<Vec<OldVersion>>,
     sealing: Mutex<()>,
     samples: Samples,
     next_chunk: AtomicU64,
@@ -145,16 +174,18 @@ impl Table {
         definition: TableDefinition,
         chunks: Vec<ChunkEntry>,
         statistics: TableStatistics,
-        delta: Vec<Arc<DeltaEntry>>,
+        delta: Vec<DeltaRows>,
     ) -> Self {
         let next_chunk = chunks.iter().map(|c| c.chunk.id.0 + 1).max().unwrap_or(0);
-        let next_delta = delta.iter().map(|d| d.sequence + 1).max().unwrap_or(0);
-        let version = TableVersion::new(0, chunks.into(), statistics.into(), delta);
+        let next_delta = delta.iter().map(|d| d.entry.sequence + 1).max().unwrap_or(0);
+        let (chunks, delta, statistics) = (chunks.into(), delta.into(), statistics.into());
+        let version = Arc::new(TableVersion { number: 0, chunks, delta, statistics });
         Self {
             id,
             definition,
-            current: ArcSwap::from_pointee(version),
-            writer: Mutex::new(()),
+            current: ArcSwap::new(Arc::clone(&version)),
+            head: Mutex::new(Head { version, dropped: false }),
+            old: Mutex::default(),
             sealing: Mutex::new(()),
             samples: Samples::default(),
             next_chunk: AtomicU64::new(next_chunk),
@@ -210,9 +241,9 @@ impl Table {
         self.next_delta.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Versions are published by whoever holds this.
-    pub(crate) fn lock_writer(&self) -> MutexGuard<'_, ()> {
-        self.writer.lock()
+    /// The head, for a writer. Several tables are locked in order of their ids.
+    pub(crate) fn lock_head(&self) -> MutexGuard<'_, Head> {
+        self.head.lock()
     }
 
     /// One seal of a table at a time, so that no row is sealed twice.
@@ -220,9 +251,25 @@ impl Table {
         self.sealing.lock()
     }
 
-    /// Makes a version current. The caller holds the writer lock and has committed what the version says.
-    pub(crate) fn publish(&self, _writer: &MutexGuard<'_, ()>, version: TableVersion) {
-        self.current.store(Arc::new(version));
+    /// Makes a version current. The caller has committed what it says and publishes versions in order.
+    pub(crate) fn publish(&self, version: Arc<TableVersion>, now_us: u64) {
+        let previous = self.current.swap(version);
+        let mut old = self.old.lock();
+        old.push(OldVersion { version: Arc::downgrade(&previous), since_us: now_us });
+        drop(previous);
+        old.retain(|o| o.version.strong_count() > 0);
+    }
+
+    /// Superseded versions that are still read.
+    pub fn old_versions(&self) -> OldVersions {
+        let mut old = self.old.lock();
+        old.retain(|o| o.version.strong_count() > 0);
+        OldVersions { count: old.len() as u64, oldest_since_us: old.iter().map(|o| o.since_us).min() }
+    }
+
+    /// Gives up what is held about a chunk that is no more.
+    pub(crate) fn forget_chunk(&self, chunk: ChunkId) {
+        self.samples.forget(chunk);
     }
 
     /// Checks rows against the columns: same names and types in the same order, no null where none may be.

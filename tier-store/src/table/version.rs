@@ -1,9 +1,12 @@
 //! Table versions: what a statement sees, fixed when it starts.
+//!
+//! A row of a version has a *position*: the item it lies in (a chunk, or after the chunks a delta entry), and its row
+//! there. Positions mean nothing in another version; a writer translates them with the version they were read from.
 
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
-use roaring::RoaringBitmap;
+use roaring::{RoaringBitmap, RoaringTreemap};
 
 use super::delta::DeltaEntry;
 use super::{Chunk, TableStatistics};
@@ -15,12 +18,35 @@ pub struct ChunkEntry {
     pub chunk: Arc<Chunk>,
     /// Deleted row positions within the chunk; `None` when no row is deleted.
     pub deletions: Option<Arc<RoaringBitmap>>,
+    /// Its place in the order of chunks; ascending within a version.
+    pub(crate) place: u64,
 }
 
 impl ChunkEntry {
     /// Rows that are not deleted.
     pub fn live_rows(&self) -> u64 {
         u64::from(self.chunk.rows) - self.deletions.as_ref().map_or(0, |d| d.len())
+    }
+}
+
+/// An insert that is not sealed yet, as one version sees it.
+#[derive(Debug, Clone)]
+pub struct DeltaRows {
+    /// The rows; holds their charge.
+    pub(crate) entry: Arc<DeltaEntry>,
+    /// Deleted rows; `None` when no row is deleted.
+    pub deletions: Option<Arc<RoaringBitmap>>,
+}
+
+impl DeltaRows {
+    /// All rows, the deleted ones included; the table's schema.
+    pub fn batch(&self) -> &RecordBatch {
+        &self.entry.batch
+    }
+
+    /// Rows that are not deleted.
+    pub fn live_rows(&self) -> u64 {
+        self.entry.batch.num_rows() as u64 - self.deletions.as_ref().map_or(0, |d| d.len())
     }
 }
 
@@ -31,33 +57,21 @@ pub struct TableVersion {
     pub number: u64,
     /// Sealed chunks in order of sealing.
     pub chunks: Arc<[ChunkEntry]>,
-    /// Recent inserts, in DRAM; always scanned. Every batch has the table's schema.
-    pub delta: Arc<[RecordBatch]>,
-    /// The inserts behind `delta`, which hold its charge.
-    pub(crate) entries: Arc<[Arc<DeltaEntry>]>,
+    /// Recent inserts, in DRAM; always scanned.
+    pub delta: Arc<[DeltaRows]>,
     /// Bounds of the chunks' columns, in the order of `chunks`.
     pub statistics: Arc<TableStatistics>,
 }
 
 impl TableVersion {
-    pub(crate) fn new(
-        number: u64,
-        chunks: Arc<[ChunkEntry]>,
-        statistics: Arc<TableStatistics>,
-        entries: Vec<Arc<DeltaEntry>>,
-    ) -> Self {
-        let delta = entries.iter().map(|e| e.batch.clone()).collect();
-        Self { number, chunks, delta, entries: entries.into(), statistics }
-    }
-
     /// Bytes of the delta in DRAM.
     pub fn delta_bytes(&self) -> u64 {
-        self.entries.iter().map(|e| e.bytes()).sum()
+        self.delta.iter().map(|d| d.entry.bytes()).sum()
     }
 
-    /// Rows of the delta.
+    /// Rows of the delta that are not deleted.
     pub fn delta_rows(&self) -> u64 {
-        self.delta.iter().map(|b| b.num_rows() as u64).sum()
+        self.delta.iter().map(DeltaRows::live_rows).sum()
     }
 
     /// Rows a full scan returns.
@@ -65,8 +79,28 @@ impl TableVersion {
         self.chunks.iter().map(ChunkEntry::live_rows).sum::<u64>() + self.delta_rows()
     }
 
-    /// True when some row of some chunk is deleted.
+    /// True when some row is deleted.
     pub fn has_deletions(&self) -> bool {
-        self.chunks.iter().any(|c| c.deletions.is_some())
+        self.chunks.iter().any(|c| c.deletions.is_some()) || self.delta.iter().any(|d| d.deletions.is_some())
+    }
+
+    /// The position of a row of an item: chunks first, then delta entries, in their order.
+    pub fn position(item: u32, row: u32) -> u64 {
+        u64::from(item) << 32 | u64::from(row)
+    }
+
+    /// The positions of all rows that are not deleted.
+    pub fn live_positions(&self) -> RoaringTreemap {
+        let chunks = self.chunks.iter().map(|c| (c.chunk.rows, &c.deletions));
+        let delta = self.delta.iter().map(|d| (d.entry.batch.num_rows() as u32, &d.deletions));
+        let items = chunks.chain(delta).zip(0..).map(|((rows, deleted), item)| {
+            let mut live = RoaringBitmap::new();
+            live.insert_range(..rows);
+            if let Some(deleted) = deleted {
+                live -= deleted.as_ref();
+            }
+            (item, live)
+        });
+        RoaringTreemap::from_bitmaps(items)
     }
 }

@@ -25,7 +25,7 @@ impl FakeHost {
     /// Ten chunks of two columns, all at home, and a DRAM tier.
     fn new(dram_bytes: u64, saved: Arc<Mutex<Saved>>) -> Arc<Self> {
         let home = FakeHome::default();
-        let chunks = (0..10).map(|id| ChunkEntry { chunk: home.add(1, id), deletions: None }).collect();
+        let chunks = (0..10).map(|id| ChunkEntry { chunk: home.add(1, id), deletions: None, place: id }).collect();
         let tiers: Vec<Arc<dyn MemoryTier>> =
             vec![Arc::new(DramTier::new(TierId(0), Account::new("dram", dram_bytes)))];
         Arc::new(Self { home, tiers, chunks, saved })

@@ -1,0 +1,151 @@
+//! Commits: changes of one or several tables that become durable, and then visible, together.
+//!
+//! ```text
+//!   lock heads (by table id) -> drafts, conflicts? -> queue the catalog commit -> heads move on -> unlock
+//!   -> wait for the disk -> publish everything durable, in the order of the queue
+//! ```
+//!
+//! Waiting happens outside of the locks, so writers of one table share an fsync. Versions are published under the lock
+//! of the table list: a reader that takes versions of several tables under it sees all of a commit or nothing of it.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use roaring::RoaringBitmap;
+
+use super::core::Core;
+use super::draft::{Draft, Holder, NextVersion};
+use crate::catalog::records::encode_batches;
+use crate::catalog::{Commit, PendingCommit};
+use crate::error::Result;
+use crate::table::ingest::SealedChunk;
+use crate::table::{DeltaRows, Durability, Table};
+
+/// What a commit does to one table.
+#[derive(Debug)]
+pub(super) struct TableWrites {
+    pub(super) table: Arc<Table>,
+    /// Rows to delete, by what held them when they were read.
+    pub(super) deleted: Vec<(Holder, RoaringBitmap)>,
+    /// New chunks with the rows of them that are deleted already.
+    pub(super) chunks: Vec<(SealedChunk, Option<Arc<RoaringBitmap>>)>,
+    /// New rows for the delta.
+    pub(super) delta: Vec<DeltaRows>,
+}
+
+impl TableWrites {
+    pub(super) fn new(table: &Arc<Table>) -> Self {
+        Self { table: Arc::clone(table), deleted: Vec::new(), chunks: Vec::new(), delta: Vec::new() }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.deleted.is_empty() && self.chunks.is_empty() && self.delta.is_empty()
+    }
+
+    /// A table may opt out of logging its inserts; what else a commit does is logged, and then all of it.
+    fn needs_log(&self) -> bool {
+        let volatile = self.table.options().durability == Durability::None;
+        !volatile || !self.deleted.is_empty() || !self.chunks.is_empty()
+    }
+
+    fn encoded_rows(&self) -> Result<Vec<Option<Vec<u8>>>> {
+        let encode =
+            |rows: &DeltaRows| encode_batches(self.table.schema(), std::slice::from_ref(rows.batch())).map(Some);
+        self.delta.iter().map(encode).collect()
+    }
+}
+
+/// Versions that wait for their commit, in the order of the catalog's queue.
+#[derive(Debug, Default)]
+pub(super) struct Publications {
+    next: u64,
+    waiting: VecDeque<(u64, Vec<(Arc<Table>, NextVersion)>)>,
+}
+
+/// A commit on its way to the disk.
+#[derive(Debug)]
+#[must_use = "a commit is visible only when completed"]
+pub(super) struct Submitted {
+    number: u64,
+    pending: Option<PendingCommit>,
+}
+
+impl Core {
+    /// Commits all of `writes` or nothing, and publishes the new versions.
+    ///
+    /// # Errors
+    /// [`crate::Error::Conflict`] when a row to delete was deleted by somebody else, or a table dropped.
+    pub(super) fn commit(&self, mut writes: Vec<TableWrites>) -> Result<()> {
+        writes.retain(|w| !w.is_empty());
+        writes.sort_by_key(|w| w.table.id());
+        let logged = writes.iter().any(TableWrites::needs_log);
+        let tables: Vec<Arc<Table>> = writes.iter().map(|w| Arc::clone(&w.table)).collect();
+        let encode = |w: &TableWrites| if logged { w.encoded_rows() } else { Ok(vec![None; w.delta.len()]) };
+        let encoded = writes.iter().map(encode).collect::<Result<Vec<_>>>()?;
+        let submitted = {
+            let mut heads: Vec<_> = tables.iter().map(|table| table.lock_head()).collect();
+            let (mut commit, mut next) = (Commit::default(), Vec::with_capacity(writes.len()));
+            for ((writes, encoded), head) in writes.into_iter().zip(encoded).zip(&heads) {
+                let mut draft = Draft::new(self, &writes.table, head)?;
+                for (holder, rows) in &writes.deleted {
+                    draft.delete(holder, rows)?;
+                }
+                writes.chunks.into_iter().for_each(|(chunk, deletions)| draft.add_chunk(chunk, deletions));
+                writes.delta.into_iter().zip(encoded).for_each(|(rows, encoded)| draft.add_rows(rows, encoded));
+                next.push(draft.finish(&mut commit)?);
+            }
+            for (head, next) in heads.iter_mut().zip(&next) {
+                head.version = Arc::clone(&next.version);
+            }
+            self.submit(commit, tables.iter().cloned().zip(next).collect())
+        };
+        self.complete(submitted)?;
+        tables.iter().for_each(|table| self.seal_if_full(table));
+        Ok(())
+    }
+
+    /// Queues a commit and the versions it makes durable. The caller holds the heads of these and has moved them on.
+    pub(super) fn submit(&self, commit: Commit, versions: Vec<(Arc<Table>, NextVersion)>) -> Submitted {
+        // Also if it fails: whether it reached the disk is known at the next start, which removes orphans.
+        versions.iter().flat_map(|(_, next)| &next.added).for_each(|chunk| chunk.keep());
+        let mut publications = self.publications.lock();
+        let number = publications.next;
+        publications.next += 1;
+        // What is not logged need not wait, unless it builds on something that does.
+        let volatile = commit.is_empty() && publications.waiting.is_empty();
+        publications.waiting.push_back((number, versions));
+        let pending = (!volatile).then(|| self.catalog.submit(commit));
+        Submitted { number, pending }
+    }
+
+    /// Waits until a commit is durable and publishes it, with all that was queued before it.
+    pub(super) fn complete(&self, submitted: Submitted) -> Result<()> {
+        if let Some(pending) = submitted.pending {
+            pending.wait()?;
+        }
+        let mut publications = self.publications.lock();
+        let _list = self.tables.write();
+        let now = self.clock.now_us();
+        while let Some((_, versions)) = publications.waiting.pop_front_if(|(number, _)| *number <= submitted.number) {
+            for (table, next) in versions {
+                table.publish(next.version, now);
+                for chunk in next.removed {
+                    chunk.doom(&self.ssd);
+                    table.forget_chunk(chunk.id);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Seals a delta that has grown enough. The commit that made it grow is durable whatever comes of this.
+    fn seal_if_full(&self, table: &Arc<Table>) {
+        let version = table.version();
+        let full = version.delta_rows() >= u64::from(table.options().chunk_rows);
+        if (full || version.delta_bytes() >= self.seal.bytes)
+            && let Err(error) = self.seal(table)
+        {
+            tracing::warn!(table = %table.name(), %error, "cannot seal a delta; it stays in DRAM and is tried again");
+        }
+    }
+}

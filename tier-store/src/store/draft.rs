@@ -1,0 +1,256 @@
+//! The next version of a table, being made under its head's lock.
+//!
+//! A draft starts as the head. Rows are deleted wherever they lie by now, chunks and delta entries are added, sealed
+//! entries leave; then [`Draft::finish`] gives the version and says what the catalog has to store for it. Chunks and
+//! entries without a live row are left out, so that their bytes go with the last reader.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+
+use roaring::RoaringBitmap;
+
+use super::core::Core;
+use crate::catalog::records::{encode, encode_batches, encode_rows};
+use crate::catalog::{ChunkRecord, Commit, Space, key};
+use crate::error::{Error, Result};
+use crate::table::delta::DeltaEntry;
+use crate::table::ingest::SealedChunk;
+use crate::table::{Chunk, ChunkEntry, ChunkId, ChunkStatistics, DeltaRows, Head, Table, TableVersion};
+
+/// What holds rows: a version of a table names them by it.
+#[derive(Debug, Clone)]
+pub(super) enum Holder {
+    Chunk(Arc<Chunk>),
+    Delta(Arc<DeltaEntry>),
+}
+
+/// A version to be committed.
+#[derive(Debug)]
+pub(super) struct NextVersion {
+    pub(super) version: Arc<TableVersion>,
+    /// Chunks that enter the catalog with it.
+    pub(super) added: Vec<Arc<Chunk>>,
+    /// Chunks that leave it.
+    pub(super) removed: Vec<Arc<Chunk>>,
+}
+
+/// A change of a table in progress.
+pub(super) struct Draft<'a> {
+    core: &'a Core,
+    table: &'a Table,
+    head: Arc<TableVersion>,
+    chunks: Vec<ChunkEntry>,
+    delta: Vec<DeltaRows>,
+    /// Bounds of the chunks beyond those of the head.
+    bounds: Vec<ChunkStatistics>,
+    /// Rows of the entries beyond those of the head, encoded; `None` for those the catalog does not hold.
+    rows: Vec<Option<Vec<u8>>>,
+    /// Positions in `chunks` and `delta` where rows were deleted.
+    touched: (BTreeSet<usize>, BTreeSet<usize>),
+    sealed: HashSet<u64>,
+    /// Positions by id; made when the first row is deleted.
+    index: Option<(HashMap<ChunkId, usize>, HashMap<u64, usize>)>,
+}
+
+impl<'a> Draft<'a> {
+    /// A draft on the head.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`] when the table was dropped or replaced.
+    pub(super) fn new(core: &'a Core, table: &'a Table, head: &Head) -> Result<Self> {
+        if head.dropped {
+            let table = table.name().to_string();
+            return Err(Error::Conflict { table, what: "it was dropped or replaced" });
+        }
+        let head = Arc::clone(&head.version);
+        let (chunks, delta) = (head.chunks.to_vec(), head.delta.to_vec());
+        Ok(Self {
+            core,
+            table,
+            head,
+            chunks,
+            delta,
+            bounds: Vec::new(),
+            rows: Vec::new(),
+            touched: Default::default(),
+            sealed: HashSet::new(),
+            index: None,
+        })
+    }
+
+    /// Deletes rows wherever they are now.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`] when one of them is deleted already.
+    pub(super) fn delete(&mut self, holder: &Holder, rows: &RoaringBitmap) -> Result<()> {
+        let moved = match holder {
+            Holder::Chunk(chunk) => chunk.moved.get(),
+            Holder::Delta(entry) => entry.moved.get(),
+        };
+        if let Some(map) = moved {
+            let places = map.follow(rows).ok_or_else(|| self.conflict())?;
+            return places.into_iter().try_for_each(|(chunk, rows)| self.delete(&Holder::Chunk(chunk), &rows));
+        }
+        let (chunks, entries) = self.index.get_or_insert_with(|| {
+            let chunks = self.chunks.iter().zip(0..).map(|(c, i)| (c.chunk.id, i));
+            (chunks.collect(), self.delta.iter().zip(0..).map(|(d, i)| (d.entry.sequence, i)).collect())
+        });
+        let (found, touched) = match holder {
+            Holder::Chunk(chunk) => {
+                let at = chunks.get(&chunk.id).copied();
+                (at.and_then(|i| Some((i, &mut self.chunks.get_mut(i)?.deletions))), &mut self.touched.0)
+            }
+            Holder::Delta(entry) => {
+                let at = entries.get(&entry.sequence).copied();
+                (at.and_then(|i| Some((i, &mut self.delta.get_mut(i)?.deletions))), &mut self.touched.1)
+            }
+        };
+        match found {
+            Some((at, deletions)) if deletions.as_ref().is_none_or(|d| d.is_disjoint(rows)) => {
+                touched.insert(at);
+                *deletions = Some(Arc::new(deletions.as_ref().map_or_else(|| rows.clone(), |d| d.as_ref() | rows)));
+                Ok(())
+            }
+            _ => Err(self.conflict()),
+        }
+    }
+
+    fn conflict(&self) -> Error {
+        Error::Conflict {
+            table: self.table.name().to_string(),
+            what: "another transaction changed the same rows first",
+        }
+    }
+
+    /// Rows of a sealed entry that were deleted since `seen`.
+    pub(super) fn deleted_since(&self, seen: &DeltaRows) -> RoaringBitmap {
+        let now = self.delta.iter().find(|d| d.entry.sequence == seen.entry.sequence);
+        let mut deleted = match now {
+            Some(now) => now.deletions.as_deref().cloned().unwrap_or_default(),
+            // An entry without live rows is no longer there.
+            None => (0..seen.batch().num_rows() as u32).collect(),
+        };
+        if let Some(before) = &seen.deletions {
+            deleted -= before.as_ref();
+        }
+        deleted
+    }
+
+    /// Takes out an entry whose rows are added as chunks.
+    pub(super) fn remove_sealed(&mut self, entry: &DeltaEntry) {
+        self.sealed.insert(entry.sequence);
+    }
+
+    /// Adds a chunk that is written.
+    pub(super) fn add_chunk(&mut self, sealed: SealedChunk, deletions: Option<Arc<RoaringBitmap>>) {
+        let place = self.chunks.last().map_or(0, |last| last.place + 1);
+        self.chunks.push(ChunkEntry { chunk: sealed.chunk, deletions, place });
+        self.bounds.push(sealed.statistics);
+    }
+
+    /// Adds rows to the delta; `encoded` is what the catalog stores of them.
+    pub(super) fn add_rows(&mut self, rows: DeltaRows, encoded: Option<Vec<u8>>) {
+        self.delta.push(rows);
+        self.rows.push(encoded);
+    }
+
+    /// The version, and in `commit` what has to be durable before anybody may read it.
+    pub(super) fn finish(mut self, commit: &mut Commit) -> Result<NextVersion> {
+        let chunks = self.finish_chunks(commit)?;
+        let delta = self.finish_delta(commit)?;
+        let kept: HashSet<ChunkId> = chunks.iter().map(|c| c.chunk.id).collect();
+        let old = &self.head.chunks;
+        let (mut removed, mut gone) = (Vec::new(), BTreeSet::new());
+        for entry in old.iter().filter(|c| !kept.contains(&c.chunk.id)) {
+            removed.push(Arc::clone(&entry.chunk));
+            gone.insert(entry.place);
+        }
+        let new = self.chunks.get(old.len()..).unwrap_or_default();
+        let bounds = std::mem::take(&mut self.bounds);
+        let new: Vec<_> = new.iter().zip(bounds).filter(|(c, _)| kept.contains(&c.chunk.id)).collect();
+        let added = new.iter().map(|(c, _)| Arc::clone(&c.chunk)).collect();
+        let statistics = match new.is_empty() && gone.is_empty() {
+            true => Arc::clone(&self.head.statistics),
+            false => {
+                let new: Vec<_> = new.into_iter().map(|(c, bounds)| (c.place, bounds)).collect();
+                let (statistics, groups) = self.head.statistics.changed(&gone, &new)?;
+                for (group, batch) in groups {
+                    let key = self.key(group);
+                    match batch {
+                        Some(batch) => {
+                            let bytes = encode_batches(&batch.schema(), std::slice::from_ref(&batch))?;
+                            commit.put(Space::Statistics, key, bytes)
+                        }
+                        None => commit.delete(Space::Statistics, key),
+                    };
+                }
+                Arc::new(statistics)
+            }
+        };
+        let (chunks, delta) = (chunks.into(), delta.into());
+        let version = TableVersion { number: self.head.number + 1, chunks, delta, statistics };
+        Ok(NextVersion { version: Arc::new(version), added, removed })
+    }
+
+    fn finish_chunks(&self, commit: &mut Commit) -> Result<Vec<ChunkEntry>> {
+        let mut kept = Vec::with_capacity(self.chunks.len());
+        for (at, entry) in self.chunks.iter().enumerate() {
+            let (key, is_new) = (self.key(entry.chunk.id.0), at >= self.head.chunks.len());
+            if entry.live_rows() == 0 {
+                if !is_new {
+                    commit.delete(Space::Chunks, key.clone()).delete(Space::Deletions, key);
+                }
+                continue;
+            }
+            if is_new {
+                commit.put(Space::Chunks, key.clone(), encode(&self.record(entry)?)?);
+            }
+            if let Some(deletions) = entry.deletions.as_ref().filter(|_| is_new || self.touched.0.contains(&at)) {
+                commit.put(Space::Deletions, key, encode_rows(deletions)?);
+            }
+            kept.push(entry.clone());
+        }
+        Ok(kept)
+    }
+
+    fn record(&self, entry: &ChunkEntry) -> Result<ChunkRecord> {
+        let ChunkEntry { chunk, place, .. } = entry;
+        Ok(ChunkRecord {
+            file: self.core.ssd.relative(&chunk.path)?,
+            file_bytes: chunk.file_bytes,
+            rows: chunk.rows,
+            place: *place,
+            homes: chunk.segments.iter().map(|s| s.home.clone()).collect(),
+        })
+    }
+
+    fn finish_delta(&mut self, commit: &mut Commit) -> Result<Vec<DeltaRows>> {
+        let mut encoded = std::mem::take(&mut self.rows).into_iter();
+        let mut kept = Vec::with_capacity(self.delta.len());
+        for (at, rows) in self.delta.iter().enumerate() {
+            let (key, is_new) = (self.key(rows.entry.sequence), at >= self.head.delta.len());
+            let bytes = if is_new { encoded.next().flatten() } else { None };
+            if rows.live_rows() == 0 || self.sealed.contains(&rows.entry.sequence) {
+                if !is_new {
+                    commit.delete(Space::Delta, key.clone()).delete(Space::DeltaDeletions, key);
+                }
+                continue;
+            }
+            let logged = if is_new { bytes.is_some() } else { rows.entry.is_logged() };
+            if let Some(bytes) = bytes {
+                rows.entry.set_logged();
+                commit.put(Space::Delta, key.clone(), bytes);
+            }
+            let touched = logged && (is_new || self.touched.1.contains(&at));
+            if let Some(deletions) = rows.deletions.as_ref().filter(|_| touched) {
+                commit.put(Space::DeltaDeletions, key, encode_rows(deletions)?);
+            }
+            kept.push(rows.clone());
+        }
+        Ok(kept)
+    }
+
+    fn key(&self, part: u64) -> Vec<u8> {
+        key(&[self.table.id().0, part])
+    }
+}
