@@ -215,6 +215,7 @@ mod tests {
     use super::*;
     use crate::clock::{ManualClock, SystemClock};
     use crate::migrate::testing::FakeHome;
+    use crate::placement::PatternCost;
     use crate::tier::dram::DramTier;
     use crate::tier::{Account, TierId};
 

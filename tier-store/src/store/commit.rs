@@ -55,11 +55,13 @@ impl TableWrites {
     }
 }
 
+type Versions = Vec<(Arc<Table>, NextVersion)>;
+
 /// Versions that wait for their commit, in the order of the catalog's queue.
 #[derive(Debug, Default)]
 pub(super) struct Publications {
     next: u64,
-    waiting: VecDeque<(u64, Vec<(Arc<Table>, NextVersion)>)>,
+    waiting: VecDeque<(u64, Versions)>,
 }
 
 /// A commit on its way to the disk.
@@ -105,7 +107,7 @@ impl Core {
     }
 
     /// Queues a commit and the versions it makes durable. The caller holds the heads of these and has moved them on.
-    pub(super) fn submit(&self, commit: Commit, versions: Vec<(Arc<Table>, NextVersion)>) -> Submitted {
+    pub(super) fn submit(&self, commit: Commit, versions: Versions) -> Submitted {
         // Also if it fails: whether it reached the disk is known at the next start, which removes orphans.
         versions.iter().flat_map(|(_, next)| &next.added).for_each(|chunk| chunk.keep());
         let mut publications = self.publications.lock();

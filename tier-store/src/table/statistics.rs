@@ -42,6 +42,9 @@ pub struct ColumnBounds {
 #[derive(Debug, Clone)]
 pub struct ChunkStatistics(pub(crate) RecordBatch);
 
+/// A group as the catalog keeps it; `None`: not at all.
+type StoredGroup = (u64, Option<RecordBatch>);
+
 /// Bounds of all chunks of a version.
 #[derive(Debug)]
 pub struct TableStatistics {
@@ -144,7 +147,7 @@ impl TableStatistics {
         &self,
         removed: &BTreeSet<u64>,
         added: &[(u64, ChunkStatistics)],
-    ) -> Result<(Self, Vec<(u64, Option<RecordBatch>)>)> {
+    ) -> Result<(Self, Vec<StoredGroup>)> {
         let mut groups = self.groups.clone();
         let mut stored = Vec::new();
         let touched: BTreeSet<u64> =
