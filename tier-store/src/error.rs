@@ -75,7 +75,7 @@ pub enum Error {
         /// The limit.
         limit_bytes: u64,
     },
-    /// Another transaction changed the same rows first; nothing of this one was stored.
+    /// Another transaction changed the same rows, or the table itself, first; nothing of this one was stored.
     #[error("table '{table}' changed meanwhile: {what}; run the transaction again")]
     Conflict {
         /// The table.

@@ -33,7 +33,7 @@ use crate::error::{Error, Result};
 use writer::Writer;
 
 /// Version of the catalog's layout.
-pub const FORMAT_VERSION: u32 = 2;
+pub const FORMAT_VERSION: u32 = 3;
 const FORMAT_KEY: &[u8] = b"format_version";
 
 /// A key space of the catalog.

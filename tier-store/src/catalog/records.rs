@@ -1,5 +1,7 @@
 //! The records of the catalog and their encoding.
 
+use std::sync::Arc;
+
 use arrow::array::RecordBatch;
 use arrow::datatypes::{Schema, SchemaRef};
 use arrow_ipc::reader::StreamReader;
@@ -8,7 +10,7 @@ use roaring::RoaringBitmap;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
-use crate::table::{Home, TableName, TableOptions};
+use crate::table::{Column, ColumnId, Constant, Home, TableDefinition, TableName, TableOptions};
 
 /// A table as stored.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -17,10 +19,73 @@ pub struct TableRecord {
     pub name: TableName,
     /// Columns, as an Arrow IPC stream without batches.
     pub schema: Vec<u8>,
+    /// What else is known of the columns, in order.
+    pub columns: Vec<ColumnRecord>,
     /// Names of the key columns, in order.
     pub primary_key: Vec<String>,
     /// Settings.
     pub options: TableOptions,
+    /// Words for people.
+    pub comment: Option<String>,
+    /// Id of the next column to be added.
+    pub next_column: u32,
+}
+
+/// A column of a table as stored.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ColumnRecord {
+    /// Its number.
+    pub id: ColumnId,
+    /// SQL text of its default.
+    pub default: Option<String>,
+    /// Words for people.
+    pub comment: Option<String>,
+    /// What chunks without the column read: one row, as an Arrow IPC stream.
+    pub missing: Option<Vec<u8>>,
+}
+
+impl TableRecord {
+    /// The record of a definition.
+    pub fn new(definition: &TableDefinition) -> Result<Self> {
+        let column = |column: &Column| {
+            Ok(ColumnRecord {
+                id: column.id,
+                default: column.default.clone(),
+                comment: column.comment.clone(),
+                missing: column.missing.as_ref().map(|constant| constant.encode()).transpose()?,
+            })
+        };
+        Ok(Self {
+            name: definition.name.clone(),
+            schema: encode_batches(&definition.schema, &[])?,
+            columns: definition.columns.iter().map(column).collect::<Result<_>>()?,
+            primary_key: definition.primary_key.clone(),
+            options: definition.options.clone(),
+            comment: definition.comment.clone(),
+            next_column: definition.next_column,
+        })
+    }
+
+    /// The definition it records.
+    pub fn definition(self) -> Result<TableDefinition> {
+        let column = |record: ColumnRecord| {
+            Ok(Column {
+                id: record.id,
+                default: record.default,
+                comment: record.comment,
+                missing: record.missing.map(|bytes| Constant::decode(&bytes).map(Arc::new)).transpose()?,
+            })
+        };
+        Ok(TableDefinition {
+            name: self.name,
+            schema: decode_batches(&self.schema)?.0,
+            columns: self.columns.into_iter().map(column).collect::<Result<_>>()?,
+            primary_key: self.primary_key,
+            options: self.options,
+            comment: self.comment,
+            next_column: self.next_column,
+        })
+    }
 }
 
 /// A chunk as stored.
@@ -34,7 +99,9 @@ pub struct ChunkRecord {
     pub rows: u32,
     /// Its place in the order of the table's chunks, and with it in the stored statistics.
     pub place: u64,
-    /// One per column.
+    /// The columns its file has, in order.
+    pub columns: Vec<ColumnId>,
+    /// One per column of the file.
     pub homes: Vec<Home>,
 }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use super::{Pattern, PatternCounts};
 use crate::error::{Error, Result};
-use crate::table::{Chunk, ChunkId, TableId};
+use crate::table::{Chunk, ChunkId, ColumnId, Segment, TableId};
 
 /// First bytes of a blob; the last one is its format version.
 const MAGIC: [u8; 4] = *b"TRH\x01";
@@ -24,8 +24,15 @@ pub struct SegmentKey {
     pub table: TableId,
     /// The chunk within it.
     pub chunk: ChunkId,
-    /// The column's position in the table's schema.
-    pub column: u32,
+    /// The column.
+    pub column: ColumnId,
+}
+
+impl SegmentKey {
+    /// The key of a segment of `chunk`.
+    pub fn of(chunk: &Chunk, segment: &Segment) -> Self {
+        Self { table: chunk.table, chunk: chunk.id, column: segment.column }
+    }
 }
 
 /// Expected accesses of one segment in the next epoch, by pattern in the order of [`Pattern::ALL`].
@@ -79,7 +86,8 @@ struct ChunkHeat {
     weight: f32,
     /// The last observation that saw the chunk.
     seen: u64,
-    segments: Box<[Tracked]>,
+    /// By column id.
+    segments: Vec<Tracked>,
 }
 
 /// Decayed accesses of all segments. About 120 bytes per segment.
@@ -98,12 +106,18 @@ impl Heat {
             let entry = self.chunks.entry((chunk.table, chunk.id)).or_insert_with(|| ChunkHeat {
                 weight: 0.0,
                 seen: 0,
-                segments: vec![Tracked::default(); chunk.segments.len()].into(),
+                segments: Vec::new(),
             });
             entry.seen = self.observations;
             entry.weight = entry.weight * decay + 1.0;
-            for (tracked, segment) in entry.segments.iter_mut().zip(&chunk.segments) {
-                tracked.fold(segment.counters.snapshot(), decay);
+            for segment in chunk.segments.iter().filter(|segment| segment.constant.is_none()) {
+                let place = segment.column.0 as usize;
+                if entry.segments.len() <= place {
+                    entry.segments.resize(place + 1, Tracked::default());
+                }
+                if let Some(tracked) = entry.segments.get_mut(place) {
+                    tracked.fold(segment.counters.snapshot(), decay);
+                }
             }
         }
         self.chunks.retain(|_, chunk| chunk.seen == self.observations);
@@ -113,7 +127,7 @@ impl Heat {
     pub fn get(&self, key: &SegmentKey) -> SegmentHeat {
         self.chunks
             .get(&(key.table, key.chunk))
-            .and_then(|chunk| Some((chunk.weight, chunk.segments.get(key.column as usize)?)))
+            .and_then(|chunk| Some((chunk.weight, chunk.segments.get(key.column.0 as usize)?)))
             .map_or_else(SegmentHeat::default, |(weight, tracked)| mean(tracked, weight))
     }
 
@@ -124,7 +138,7 @@ impl Heat {
             .iter()
             .flat_map(|(&(table, chunk), heat)| {
                 heat.segments.iter().enumerate().map(move |(column, tracked)| {
-                    (SegmentKey { table, chunk, column: column as u32 }, mean(tracked, heat.weight))
+                    (SegmentKey { table, chunk, column: ColumnId(column as u32) }, mean(tracked, heat.weight))
                 })
             })
             .filter(|(_, heat)| heat.total() > NEGLIGIBLE)
@@ -225,7 +239,7 @@ fn parse(mut blob: &[u8]) -> Option<Vec<(ChunkId, ChunkHeat)>> {
                 }
             }
         }
-        chunks.push((id, ChunkHeat { weight: 1.0, seen: 0, segments: segments.into() }));
+        chunks.push((id, ChunkHeat { weight: 1.0, seen: 0, segments }));
     }
     blob.is_empty().then_some(chunks)
 }
@@ -237,7 +251,7 @@ mod tests {
     use crate::migrate::testing::chunk;
 
     fn key(chunk: &Chunk, column: u32) -> SegmentKey {
-        SegmentKey { table: chunk.table, chunk: chunk.id, column }
+        SegmentKey { table: chunk.table, chunk: chunk.id, column: ColumnId(column) }
     }
 
     #[test]

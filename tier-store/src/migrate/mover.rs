@@ -110,7 +110,11 @@ impl Mover {
 }
 
 fn segment_of(chunk: &Chunk, column: usize) -> Result<&Segment> {
-    chunk.segments.get(column).ok_or_else(|| Error::NotFound { kind: "column", name: format!("number {column}") })
+    chunk
+        .segments
+        .get(column)
+        .map(Arc::as_ref)
+        .ok_or_else(|| Error::NotFound { kind: "column", name: format!("number {column}") })
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use super::HomeTier;
 use crate::error::{Error, Result};
 use crate::io::BlockIo;
 use crate::io::blocking::BlockingEngine;
-use crate::table::{Chunk, ChunkId, Segment, TableId};
+use crate::table::{Chunk, ChunkId, ColumnId, Segment, TableId};
 use crate::tier::{Account, codec};
 
 /// Rows of a test chunk.
@@ -26,7 +26,7 @@ pub(crate) fn chunk(table: u64, id: u64) -> (Arc<Chunk>, Vec<u8>) {
     let words: ArrayRef = Arc::new(StringArray::from_iter_values((0..ROWS).map(|n| format!("w{}", n % 7))));
     let batch = RecordBatch::try_from_iter([("id", ids), ("word", words)]).unwrap();
     let encoded = codec::encode_chunk(&batch).unwrap();
-    let segments = encoded.homes.into_iter().map(Segment::new).collect();
+    let segments = Segment::of_file((0..).map(ColumnId), encoded.homes);
     let bytes = encoded.bytes.len() as u64;
     let chunk = Chunk::new(TableId(table), ChunkId(id), ROWS as u32, batch.schema(), PathBuf::new(), bytes, segments);
     (Arc::new(chunk), encoded.bytes)

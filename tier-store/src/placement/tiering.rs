@@ -21,7 +21,7 @@ use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::heat::decay::{Heat, SegmentHeat, SegmentKey};
 use crate::migrate::{HomeTier, MoveQueue, Mover, Relocation, Verdict};
-use crate::table::{Chunk, ChunkEntry, TableId};
+use crate::table::{Chunk, ChunkEntry, Segment, TableId};
 use crate::tier::{Account, MemoryTier, TierId};
 
 /// A table as the loop sees it.
@@ -401,9 +401,12 @@ impl Shared {
         let mut segments = Vec::new();
         for (table, snapshot) in tables.iter().enumerate() {
             for (position, entry) in snapshot.chunks.iter().enumerate() {
-                for column in 0..entry.chunk.segments.len() {
+                for (column, segment) in entry.chunk.segments.iter().enumerate() {
+                    if segment.constant.is_some() {
+                        continue;
+                    }
                     origins.push((table as u32, position as u32, column as u32));
-                    segments.extend(segment_input(memory, heat, &entry.chunk, column));
+                    segments.push(segment_input(memory, heat, &entry.chunk, segment));
                 }
             }
         }
@@ -478,20 +481,14 @@ impl Shared {
     }
 }
 
-fn segment_input(
-    memory: &[Arc<dyn MemoryTier>],
-    heat: &Heat,
-    chunk: &Arc<Chunk>,
-    column: usize,
-) -> Option<SegmentInput> {
-    let segment = chunk.segments.get(column)?;
-    let key = SegmentKey { table: chunk.table, chunk: chunk.id, column: column as u32 };
+fn segment_input(memory: &[Arc<dyn MemoryTier>], heat: &Heat, chunk: &Chunk, segment: &Segment) -> SegmentInput {
+    let key = SegmentKey::of(chunk, segment);
     let home = TierId(memory.len() as u8);
     let mut charged_bytes = [0; MAX_TIERS];
     for (slot, tier) in charged_bytes.iter_mut().zip(memory) {
         *slot = tier.charged_bytes(segment.bytes() as usize);
     }
-    Some(SegmentInput {
+    SegmentInput {
         key,
         rows: chunk.rows,
         bytes: segment.bytes(),
@@ -499,7 +496,7 @@ fn segment_input(
         charged_bytes,
         current: segment.resident.load().as_ref().map_or(home, |resident| resident.tier),
         heat: heat.get(&key),
-    })
+    }
 }
 
 fn relocation(tables: &[TableSnapshot], origins: &[Origin], planned: &PlannedMove) -> Option<Relocation> {

@@ -123,7 +123,7 @@ impl Core {
         let (mut placed, mut stored, mut segments) = (0, 0, 0);
         for table in self.tables() {
             for entry in table.version().chunks.iter() {
-                for segment in &entry.chunk.segments {
+                for segment in entry.chunk.segments.iter().filter(|s| s.constant.is_none()) {
                     stored += segment.home.len;
                     let bytes = segment.bytes();
                     match segment.resident.load().as_ref().and_then(|r| infos.get_mut(r.tier.0 as usize)) {

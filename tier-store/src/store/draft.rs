@@ -56,11 +56,11 @@ impl<'a> Draft<'a> {
     /// A draft on the head.
     ///
     /// # Errors
-    /// [`Error::Conflict`] when the table was dropped or replaced.
+    /// [`Error::Conflict`] when the table was altered, dropped or replaced.
     pub(super) fn new(core: &'a Core, table: &'a Table, head: &Head) -> Result<Self> {
         if head.dropped {
             let table = table.name().to_string();
-            return Err(Error::Conflict { table, what: "it was dropped or replaced" });
+            return Err(Error::Conflict { table, what: "it was altered, dropped or replaced" });
         }
         let head = Arc::clone(&head.version);
         let (chunks, delta) = (head.chunks.to_vec(), head.delta.to_vec());
@@ -220,6 +220,7 @@ impl<'a> Draft<'a> {
             file_bytes: chunk.file_bytes,
             rows: chunk.rows,
             place: *place,
+            columns: chunk.segments.iter().map(|s| s.column).collect(),
             homes: chunk.segments.iter().map(|s| s.home.clone()).collect(),
         })
     }

@@ -4,6 +4,7 @@
 //! and stops them when it is dropped. All calls that write block; reading versions, statistics and resident arrays does
 //! not.
 
+mod alter;
 mod commit;
 mod core;
 mod draft;
@@ -27,7 +28,7 @@ use crate::catalog::{Catalog, Commit, Space};
 use crate::error::Result;
 use crate::placement::{EpochRecord, MoveRecord, Tiering, TieringHost};
 use crate::table::ingest::SealedChunk;
-use crate::table::{DeltaRows, Ingest, NewRows, Table, TableDefinition, TableName};
+use crate::table::{Alteration, DeltaRows, Ingest, NewRows, Table, TableDefinition, TableName};
 use crate::tier::ssd::SsdTier;
 use crate::tier::{Account, MemoryTier};
 use commit::TableWrites;
@@ -100,6 +101,15 @@ impl Store {
     /// Drops a table; readers that have a version of it finish, then its files go.
     pub fn drop_table(&self, name: &TableName) -> Result<()> {
         self.core.drop_table(name)
+    }
+
+    /// Changes a table's definition, in one commit and without writing a file. Readers that have the table go on with what
+    /// they have; writers that have it get [`crate::Error::Conflict`].
+    ///
+    /// # Errors
+    /// What [`TableDefinition::altered`] says; a new NOT NULL column of a table with rows needs a value.
+    pub fn alter_table(&self, name: &TableName, changes: &[Alteration]) -> Result<Arc<Table>> {
+        self.core.alter_table(name, changes)
     }
 
     /// Adds rows to the delta; durable when it returns (unless the table opted out). Returns the rows.

@@ -22,7 +22,7 @@ use crate::heat::AccessTotals;
 use crate::io::best_engine;
 use crate::table::delta::DeltaEntry;
 use crate::table::{
-    Chunk, ChunkEntry, ChunkId, DeltaRows, Segment, Table, TableDefinition, TableId, TableName, TableStatistics,
+    Chunk, ChunkEntry, ChunkId, DeltaRows, Segment, Table, TableId, TableName, TableStatistics,
 };
 use crate::tier::dram::DramTier;
 use crate::tier::nvm::NvmTier;
@@ -113,15 +113,17 @@ fn load_tables(core: &Core) -> Result<BTreeMap<TableName, Arc<Table>>> {
 }
 
 fn load_table(core: &Core, id: TableId, record: TableRecord) -> Result<Arc<Table>> {
-    let (schema, _) = decode_batches(&record.schema)?;
+    let definition = record.definition()?;
+    let schema = &definition.schema;
     let mut deletions = load_deletions(core, Space::Deletions, id)?;
     let mut chunks = Vec::new();
     core.catalog.scan(Space::Chunks, &key(&[id.0]), |k, v| {
         let record: ChunkRecord = decode(v, "a chunk")?;
         let path = core.ssd.dir().join(&record.file);
-        let segments = record.homes.into_iter().map(Segment::new).collect();
+        let segments = Segment::of_file(record.columns, record.homes);
         let number = ChunkId(key_part(k, 1));
-        let chunk = Chunk::new(id, number, record.rows, Arc::clone(&schema), path, record.file_bytes, segments);
+        let file = Chunk::new(id, number, record.rows, Arc::clone(schema), path, record.file_bytes, segments);
+        let chunk = file.under(schema, &definition.columns);
         core.ssd.adopt_file(&chunk.path, chunk.file_bytes);
         let deletions = deletions.remove(&number.0);
         chunks.push(ChunkEntry { chunk: Arc::new(chunk), deletions, place: record.place });
@@ -139,9 +141,8 @@ fn load_table(core: &Core, id: TableId, record: TableRecord) -> Result<Arc<Table
         }
         Ok(true)
     })?;
-    let statistics = TableStatistics::stored(Arc::clone(&schema), &core.catalog, id, chunks.iter().map(|c| c.place));
-    let TableRecord { name, primary_key, options, .. } = record;
-    let definition = TableDefinition { name, schema, primary_key, options };
+    let places = chunks.iter().map(|c| c.place);
+    let statistics = TableStatistics::stored(&definition, &core.catalog, id, places);
     Ok(Arc::new(Table::new(id, definition, chunks, statistics, delta)))
 }
 

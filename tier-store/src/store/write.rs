@@ -34,7 +34,7 @@ impl Core {
         }
         definition.schema = Arc::new(stored_schema(&definition.schema));
         let id = TableId(self.next_table.fetch_add(1, Ordering::Relaxed));
-        let statistics = TableStatistics::empty(Arc::clone(&definition.schema));
+        let statistics = TableStatistics::empty(&definition);
         Ok(Arc::new(Table::new(id, definition, Vec::new(), statistics, Vec::new())))
     }
 
@@ -50,12 +50,7 @@ impl Core {
             Some(old) => forget(old, &mut commit),
             None => {}
         }
-        let record = TableRecord {
-            name: table.name().clone(),
-            schema: encode_batches(table.schema(), &[])?,
-            primary_key: table.primary_key().to_vec(),
-            options: table.options().clone(),
-        };
+        let record = TableRecord::new(table.definition())?;
         commit.put(Space::Tables, key(&[table.id().0]), encode(&record)?);
         let submitted = {
             let mut replaced = old.as_ref().map(|old| old.lock_head());
@@ -139,7 +134,7 @@ impl Core {
     pub(super) fn seal(&self, table: &Arc<Table>) -> Result<()> {
         let _sealing = table.lock_sealing();
         let delta = Arc::clone(&table.version().delta);
-        if delta.is_empty() {
+        if delta.is_empty() || table.lock_head().dropped {
             return Ok(());
         }
         let live = delta.iter().map(live_batch).collect::<Result<Vec<_>>>()?;
@@ -155,6 +150,10 @@ impl Core {
         let maps: Vec<RowMap> = delta.iter().map(map).collect();
         let submitted = {
             let mut head = table.lock_head();
+            if head.dropped {
+                // Altered or dropped meanwhile: the rows are no longer this table's.
+                return Ok(());
+            }
             let mut draft = Draft::new(self, table, &head)?;
             let mut late: HashMap<ChunkId, RoaringBitmap> = HashMap::new();
             for (rows, map) in delta.iter().zip(&maps) {

@@ -3,15 +3,19 @@
 //! A segment always has a *home* (its range of the chunk's Arrow IPC file) and at most one *resident* copy on a
 //! byte-addressable tier. The resident handle is replaced atomically by moves; whoever loaded it before keeps reading
 //! the old copy, whose charge ends with its last reader (architecture, decision 1).
+//!
+//! A chunk belongs to one definition of its table. [`Chunk::under`] gives the same rows under another one: the segments
+//! and the file are shared, a column the file lacks is a constant segment, which has no bytes and is never placed.
 
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwapOption;
 use arrow::array::ArrayRef;
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{DataType, FieldRef, SchemaRef};
 use parking_lot::Mutex;
 
+use super::column::{Column, ColumnId, Constant};
 use super::row_map::RowMap;
 use crate::heat::SegmentCounters;
 use crate::io::IoFile;
@@ -24,7 +28,7 @@ use crate::tier::ssd::SsdTier;
 pub struct ChunkId(pub u64);
 
 /// Where a segment's durable bytes lie in the chunk's file.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Home {
     /// First byte of the column, from the start of the file; a multiple of 64.
     pub offset: u64,
@@ -54,8 +58,12 @@ pub struct Resident {
 /// One column of one chunk.
 #[derive(Debug)]
 pub struct Segment {
-    /// Durable place.
+    /// The column of the table.
+    pub column: ColumnId,
+    /// Durable place; empty for a constant.
     pub home: Home,
+    /// The value of all rows, where the chunk is older than the column.
+    pub constant: Option<Arc<Constant>>,
     /// Copy on a faster tier, if any. `None`: the segment is read from its home.
     pub resident: ArcSwapOption<Resident>,
     /// Accesses since the start of the process.
@@ -69,8 +77,24 @@ impl Segment {
     }
 
     /// A segment that lies at its home only.
-    pub fn new(home: Home) -> Self {
-        Self { home, resident: ArcSwapOption::empty(), counters: SegmentCounters::default() }
+    pub fn new(column: ColumnId, home: Home) -> Self {
+        let (resident, counters) = (ArcSwapOption::empty(), SegmentCounters::default());
+        Self { column, home, constant: None, resident, counters }
+    }
+
+    /// Segments of the columns of a file, `ids` in its order.
+    pub fn of_file(ids: impl IntoIterator<Item = ColumnId>, homes: impl IntoIterator<Item = Home>) -> Box<[Arc<Self>]> {
+        ids.into_iter().zip(homes).map(|(column, home)| Arc::new(Self::new(column, home))).collect()
+    }
+
+    /// True when no read is needed for its values.
+    pub fn is_in_reach(&self) -> bool {
+        self.constant.is_some() || self.resident.load().is_some()
+    }
+
+    fn of_constant(column: &Column, data_type: &DataType) -> Self {
+        let constant = column.missing.clone().unwrap_or_else(|| Arc::new(Constant::null(data_type)));
+        Self { constant: Some(constant), ..Self::new(column.id, Home::default()) }
     }
 }
 
@@ -90,11 +114,19 @@ pub struct Chunk {
     /// Size of that file.
     pub file_bytes: u64,
     /// One per column of `schema`.
-    pub segments: Box<[Segment]>,
+    pub segments: Box<[Arc<Segment>]>,
     /// The open file; opened at the first cold read.
-    pub file: OnceLock<Arc<IoFile>>,
+    pub file: Arc<OnceLock<Arc<IoFile>>>,
     /// Where its rows went; set when other chunks replace it.
     pub(crate) moved: OnceLock<RowMap>,
+    /// Shared by all chunks over the file.
+    life: Arc<FileLife>,
+}
+
+/// Deletes the file after its last reader, if told to.
+#[derive(Debug)]
+struct FileLife {
+    path: PathBuf,
     /// Set while the chunk is not (or no longer) in the catalog: its file goes with it.
     doomed: Mutex<Option<Arc<SsdTier>>>,
 }
@@ -108,24 +140,46 @@ impl Chunk {
         schema: SchemaRef,
         path: PathBuf,
         file_bytes: u64,
-        segments: Box<[Segment]>,
+        segments: Box<[Arc<Segment>]>,
     ) -> Self {
-        let (file, moved, doomed) = (OnceLock::new(), OnceLock::new(), Mutex::new(None));
-        Self { table, id, rows, schema, path, file_bytes, segments, file, moved, doomed }
+        let life = Arc::new(FileLife { path: path.clone(), doomed: Mutex::new(None) });
+        Self { table, id, rows, schema, path, file_bytes, segments, file: Arc::default(), moved: OnceLock::new(), life }
+    }
+
+    /// The same rows with the columns of another definition, by their ids.
+    pub(crate) fn under(&self, schema: &SchemaRef, columns: &[Column]) -> Self {
+        let segment = |(position, (column, field)): (usize, (&Column, &FieldRef))| {
+            // Most are where they were.
+            let likely = self.segments.get(position).into_iter();
+            let known = likely.chain(self.segments.iter()).find(|segment| segment.column == column.id);
+            known.map_or_else(|| Arc::new(Segment::of_constant(column, field.data_type())), Arc::clone)
+        };
+        Self {
+            table: self.table,
+            id: self.id,
+            rows: self.rows,
+            schema: Arc::clone(schema),
+            path: self.path.clone(),
+            file_bytes: self.file_bytes,
+            segments: columns.iter().zip(schema.fields()).enumerate().map(segment).collect(),
+            file: Arc::clone(&self.file),
+            moved: OnceLock::new(),
+            life: Arc::clone(&self.life),
+        }
     }
 
     /// The file goes when the last reader does.
     pub(crate) fn doom(&self, tier: &Arc<SsdTier>) {
-        *self.doomed.lock() = Some(Arc::clone(tier));
+        *self.life.doomed.lock() = Some(Arc::clone(tier));
     }
 
     /// The chunk is in the catalog: its file stays.
     pub(crate) fn keep(&self) {
-        *self.doomed.lock() = None;
+        *self.life.doomed.lock() = None;
     }
 }
 
-impl Drop for Chunk {
+impl Drop for FileLife {
     fn drop(&mut self) {
         if let Some(Err(error)) = self.doomed.get_mut().take().map(|tier| tier.remove(&self.path)) {
             tracing::warn!(%error, "a chunk file stays behind; the next start removes it");

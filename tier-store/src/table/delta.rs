@@ -50,6 +50,13 @@ impl DeltaEntry {
         Ok(Self { sequence, batch, since_us, moved: OnceLock::new(), logged: AtomicBool::new(false), charge })
     }
 
+    /// The entry with other columns, for a table that was altered: the same rows, charged even above the limit.
+    pub(crate) fn under(&self, account: &Arc<Account>, batch: RecordBatch) -> Self {
+        let charge = account.charge_always(batch.get_array_memory_size() as u64);
+        let logged = AtomicBool::new(self.is_logged());
+        Self { sequence: self.sequence, batch, since_us: self.since_us, moved: OnceLock::new(), logged, charge }
+    }
+
     /// An entry read back at start: it exists already, so it is charged even above the limit.
     pub(crate) fn restored(account: &Arc<Account>, sequence: u64, batch: RecordBatch, since_us: u64) -> Self {
         let charge = account.charge_always(batch.get_array_memory_size() as u64);

@@ -227,7 +227,7 @@ pub(crate) fn write_chunk(core: &Core, table: &Table, id: ChunkId, batches: &[Re
         Arc::clone(table.schema()),
         path,
         encoded.bytes.len() as u64,
-        encoded.homes.into_iter().map(Segment::new).collect(),
+        Segment::of_file(table.definition().columns.iter().map(|c| c.id), encoded.homes),
     );
     chunk.doom(&core.ssd);
     if table.options().admission == ChunkAdmission::Auto {

@@ -3,7 +3,9 @@
 //! Readers take [`Table::version`] and keep it as long as they like; writers publish a new version after the catalog
 //! commit. A move replaces a segment's resident copy inside a chunk and makes no new version.
 
+pub mod alteration;
 pub mod chunk;
+pub mod column;
 pub mod delta;
 pub mod ingest;
 mod row_map;
@@ -13,7 +15,9 @@ pub mod statistics;
 mod table;
 pub mod version;
 
+pub use alteration::Alteration;
 pub use chunk::{Chunk, ChunkId, Home, Resident, Segment};
+pub use column::{Column, ColumnId, Constant};
 pub use ingest::{Ingest, NewRows};
 pub(crate) use row_map::RowMap;
 pub use statistics::{ChunkStatistics, ColumnBounds, TableStatistics};

@@ -11,7 +11,7 @@ use arrow::array::{Array, ArrayRef, RecordBatch};
 use arrow::datatypes::{Field, Schema};
 use parking_lot::Mutex;
 
-use super::{Chunk, ChunkId, TableVersion};
+use super::{Chunk, ChunkId, ColumnId, TableVersion};
 use crate::catalog::records::{decode_batches, encode_batches};
 use crate::error::{Error, Result};
 use crate::tier::codec::{self, StoredColumn};
@@ -23,23 +23,28 @@ pub const SAMPLE_ROWS: usize = 1024;
 
 /// The samples of a table.
 #[derive(Debug, Default)]
-pub(crate) struct Samples(Mutex<HashMap<(ChunkId, usize), ArrayRef>>);
+pub(crate) struct Samples(Mutex<HashMap<(ChunkId, ColumnId), ArrayRef>>);
 
 impl Samples {
     /// The sample of a segment; `None` when it was neither resident when asked for nor offered.
     pub(crate) fn get(&self, chunk: &Chunk, column: usize) -> Option<ArrayRef> {
-        if let Some(sample) = self.0.lock().get(&(chunk.id, column)) {
+        let segment = chunk.segments.get(column)?;
+        if let Some(constant) = &segment.constant {
+            return constant.array(SAMPLE_ROWS.min(chunk.rows as usize)).ok();
+        }
+        if let Some(sample) = self.0.lock().get(&(chunk.id, segment.column)) {
             return Some(sample.clone());
         }
-        let resident = chunk.segments.get(column)?.resident.load_full()?;
-        self.take(chunk, column, &StoredColumn::plain(Arc::clone(&resident.array)))
+        let resident = segment.resident.load_full()?;
+        self.take(chunk.id, segment.column, &StoredColumn::plain(Arc::clone(&resident.array)))
     }
 
     /// Takes the sample of a segment from its values unless it is there already.
     pub(crate) fn offer(&self, chunk: &Chunk, column: usize, values: &StoredColumn) {
-        let known = self.0.lock().contains_key(&(chunk.id, column));
+        let Some(segment) = chunk.segments.get(column) else { return };
+        let known = self.0.lock().contains_key(&(chunk.id, segment.column));
         if !known {
-            self.take(chunk, column, values);
+            self.take(chunk.id, segment.column, values);
         }
     }
 
@@ -48,10 +53,10 @@ impl Samples {
         self.0.lock().retain(|(known, _), _| *known != chunk);
     }
 
-    fn take(&self, chunk: &Chunk, column: usize, values: &StoredColumn) -> Option<ArrayRef> {
+    fn take(&self, chunk: ChunkId, column: ColumnId, values: &StoredColumn) -> Option<ArrayRef> {
         let rows = SAMPLE_ROWS.min(values.rows());
         let sample = copied(values.slice((values.rows() - rows) / 2, rows).ok()?).ok()?;
-        self.0.lock().insert((chunk.id, column), sample.clone());
+        self.0.lock().insert((chunk, column), sample.clone());
         Some(sample)
     }
 }

@@ -3,6 +3,9 @@
 //! They are stored in groups of 256 places and loaded at the first use, so opening a store does not read them. A chunk
 //! keeps its place when others go, so a change rewrites only the groups it touches. Bounds describe the chunk as
 //! written: a deletion may only make them wider than the truth.
+//!
+//! A group's batch names its arrays by the ids of the columns, so that it outlives ALTER: those of dropped columns are
+//! passed over, a column that is younger than the chunk has the bounds of its constant.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
@@ -14,7 +17,8 @@ use arrow::array::{
 use arrow::compute::{SortOptions, cast, concat_batches, interleave_record_batch, sort_to_indices, take};
 use arrow::datatypes::{DataType, Field, Float16Type, Float32Type, Float64Type, Schema, SchemaRef};
 
-use super::TableId;
+use super::column::{Column, Constant};
+use super::{TableDefinition, TableId};
 use crate::catalog::{Catalog, Space, key, records};
 use crate::error::{Error, Result};
 
@@ -24,6 +28,8 @@ pub const GROUP_CHUNKS: u64 = 256;
 const MAX_BOUND_BYTES: usize = 64;
 /// Arrays per column in a group's batch: min, max, null count, exact.
 const PER_COLUMN: usize = 4;
+/// The array of a group's batch after those.
+const ROWS: &str = "rows";
 
 /// Bounds of one column over the chunks of a version, in order.
 #[derive(Debug, Clone)]
@@ -38,7 +44,7 @@ pub struct ColumnBounds {
     pub exact: BooleanArray,
 }
 
-/// Bounds of one chunk: a batch of one row in the group layout.
+/// Bounds of one chunk: a batch of one row in the group layout, columns numbered by position.
 #[derive(Debug, Clone)]
 pub struct ChunkStatistics(pub(crate) RecordBatch);
 
@@ -49,6 +55,7 @@ type StoredGroup = (u64, Option<RecordBatch>);
 #[derive(Debug)]
 pub struct TableStatistics {
     schema: SchemaRef,
+    described: Arc<[Column]>,
     /// By number: that of a place divided by [`GROUP_CHUNKS`].
     groups: BTreeMap<u64, Arc<Group>>,
     columns: Vec<OnceLock<Result<ColumnBounds>>>,
@@ -78,13 +85,18 @@ impl Group {
 
 impl TableStatistics {
     /// Statistics of a table without chunks.
-    pub fn empty(schema: SchemaRef) -> Self {
-        Self::of_groups(schema, BTreeMap::new())
+    pub fn empty(definition: &TableDefinition) -> Self {
+        Self::of_groups(&definition.schema, definition.columns.as_slice().into(), BTreeMap::new())
+    }
+
+    /// The same chunks under another definition of the table.
+    pub(crate) fn under(&self, definition: &TableDefinition) -> Self {
+        Self::of_groups(&definition.schema, definition.columns.as_slice().into(), self.groups.clone())
     }
 
     /// Statistics of a stored table with chunks at these places, ascending; nothing is read yet.
     pub(crate) fn stored(
-        schema: SchemaRef,
+        definition: &TableDefinition,
         catalog: &Arc<Catalog>,
         table: TableId,
         places: impl Iterator<Item = u64>,
@@ -98,12 +110,12 @@ impl TableStatistics {
             (number, Arc::new(Group { places, batch: OnceLock::new(), stored }))
         });
         let groups = groups.collect();
-        Self::of_groups(schema, groups)
+        Self::of_groups(&definition.schema, definition.columns.as_slice().into(), groups)
     }
 
-    fn of_groups(schema: SchemaRef, groups: BTreeMap<u64, Arc<Group>>) -> Self {
+    fn of_groups(schema: &SchemaRef, described: Arc<[Column]>, groups: BTreeMap<u64, Arc<Group>>) -> Self {
         let columns = schema.fields().iter().map(|_| OnceLock::new()).collect();
-        Self { schema, groups, columns }
+        Self { schema: Arc::clone(schema), described, groups, columns }
     }
 
     /// Chunks described.
@@ -123,15 +135,15 @@ impl TableStatistics {
     }
 
     fn concatenate(&self, index: usize) -> Result<ColumnBounds> {
-        let field = self.schema.field(index);
-        let empty = group_schema(&Schema::new(vec![field.clone()]));
-        let mut parts = vec![RecordBatch::new_empty(empty.clone())];
+        let missing = || Error::Invalid(format!("no column {index}"));
+        let (field, column) = (self.schema.field(index), self.described.get(index).ok_or_else(missing)?);
+        let schema = Arc::new(Schema::new(column_fields(field.data_type(), column.id.0)));
+        let mut parts = vec![RecordBatch::new_empty(Arc::clone(&schema))];
         for group in self.groups.values() {
-            let columns: Vec<usize> = (index * PER_COLUMN..(index + 1) * PER_COLUMN).collect();
-            let part = group.batch()?.project(&columns)?;
-            parts.push(RecordBatch::try_new(empty.clone(), part.columns().to_vec())?);
+            let arrays = column_arrays(&group.batch()?, field.data_type(), column)?;
+            parts.push(RecordBatch::try_new(Arc::clone(&schema), arrays)?);
         }
-        let all = concat_batches(&empty, &parts)?;
+        let all = concat_batches(&schema, &parts)?;
         let column = |i: usize| Arc::clone(all.column(i));
         Ok(ColumnBounds {
             min: column(0),
@@ -159,7 +171,7 @@ impl TableStatistics {
             stored.push((number, group.as_ref().map(Group::batch).transpose()?));
             groups.extend(group.map(|group| (number, Arc::new(group))));
         }
-        Ok((Self::of_groups(Arc::clone(&self.schema), groups), stored))
+        Ok((Self::of_groups(&self.schema, Arc::clone(&self.described), groups), stored))
     }
 
     fn changed_group<'a>(
@@ -168,6 +180,8 @@ impl TableStatistics {
         removed: &BTreeSet<u64>,
         added: impl Iterator<Item = &'a (u64, ChunkStatistics)>,
     ) -> Result<Option<Group>> {
+        let ids: Vec<u32> = self.described.iter().map(|column| column.id.0).collect();
+        let schema = group_schema(&self.schema, &ids);
         let mut batches = Vec::new();
         // Of each place: which batch and which row of it.
         let mut rows: BTreeMap<u64, (usize, usize)> = BTreeMap::new();
@@ -175,41 +189,77 @@ impl TableStatistics {
             rows.extend(
                 old.places.iter().zip(0..).filter(|(p, _)| !removed.contains(p)).map(|(p, row)| (*p, (0, row))),
             );
-            batches.push(old.batch()?);
+            batches.push(self.adapted(&old.batch()?, &schema)?);
         }
         for (place, statistics) in added {
             rows.insert(*place, (batches.len(), 0));
-            batches.push(statistics.0.clone());
+            batches.push(RecordBatch::try_new(Arc::clone(&schema), statistics.0.columns().to_vec())?);
         }
         if rows.is_empty() {
             return Ok(None);
         }
         let (places, indices): (Vec<_>, Vec<_>) = rows.into_iter().unzip();
-        let batch = match self.schema.fields().is_empty() {
-            true => RecordBatch::new_empty(group_schema(&self.schema)),
-            false => interleave_record_batch(&batches.iter().collect::<Vec<_>>(), &indices)?,
-        };
+        let batch = interleave_record_batch(&batches.iter().collect::<Vec<_>>(), &indices)?;
         Ok(Some(Group { places, batch: OnceLock::from(Ok(batch)), stored: None }))
+    }
+
+    /// The batch of a group with the columns the table has now.
+    fn adapted(&self, batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
+        if batch.schema_ref() == schema {
+            return Ok(batch.clone());
+        }
+        let mut arrays = Vec::with_capacity(schema.fields().len());
+        for (field, column) in self.schema.fields().iter().zip(self.described.iter()) {
+            arrays.extend(column_arrays(batch, field.data_type(), column)?);
+        }
+        arrays.push(rows_of(batch)?);
+        Ok(RecordBatch::try_new(Arc::clone(schema), arrays)?)
     }
 }
 
-/// Columns of a group's batch: min, max, null count and exactness of each column.
-fn group_schema(schema: &Schema) -> SchemaRef {
-    let fields = schema.fields().iter().enumerate().flat_map(|(i, field)| {
-        [
-            Field::new(format!("min{i}"), field.data_type().clone(), true),
-            Field::new(format!("max{i}"), field.data_type().clone(), true),
-            Field::new(format!("nulls{i}"), DataType::UInt64, false),
-            Field::new(format!("exact{i}"), DataType::Boolean, false),
-        ]
-    });
-    Arc::new(Schema::new(fields.collect::<Vec<_>>()))
+/// Columns of a group's batch: min, max, null count and exactness of each column, then the rows of the chunk.
+fn group_schema(schema: &Schema, ids: &[u32]) -> SchemaRef {
+    let mut fields: Vec<Field> =
+        schema.fields().iter().zip(ids).flat_map(|(field, id)| column_fields(field.data_type(), *id)).collect();
+    fields.push(Field::new(ROWS, DataType::UInt64, false));
+    Arc::new(Schema::new(fields))
+}
+
+fn column_fields(data_type: &DataType, id: u32) -> Vec<Field> {
+    vec![
+        Field::new(format!("min{id}"), data_type.clone(), true),
+        Field::new(format!("max{id}"), data_type.clone(), true),
+        Field::new(format!("nulls{id}"), DataType::UInt64, false),
+        Field::new(format!("exact{id}"), DataType::Boolean, false),
+    ]
+}
+
+/// The arrays of one column of a group's batch; of its constant, where the chunks are older than the column.
+fn column_arrays(batch: &RecordBatch, data_type: &DataType, column: &Column) -> Result<Vec<ArrayRef>> {
+    let stored = column_fields(data_type, column.id.0);
+    let arrays: Vec<ArrayRef> = stored.iter().filter_map(|f| batch.column_by_name(f.name())).map(Arc::clone).collect();
+    if arrays.len() == stored.len() {
+        return Ok(arrays);
+    }
+    let chunks = batch.num_rows();
+    let constant = column.missing.as_ref().filter(|constant| !constant.is_null());
+    let (bounds, nulls) = match constant {
+        Some(constant) => (Bounds::of(&constant.value())?, Arc::new(UInt64Array::from(vec![0; chunks])) as ArrayRef),
+        None => (Bounds::unknown(data_type), rows_of(batch)?),
+    };
+    let (min, max) = (Constant::new(&bounds.min)?.array(chunks)?, Constant::new(&bounds.max)?.array(chunks)?);
+    Ok(vec![min, max, nulls, Arc::new(BooleanArray::from(vec![bounds.exact; chunks]))])
+}
+
+fn rows_of(batch: &RecordBatch) -> Result<ArrayRef> {
+    let rows = batch.column_by_name(ROWS).map(Arc::clone);
+    rows.ok_or_else(|| Error::Catalog("stored statistics lack the rows of their chunks".into()))
 }
 
 impl ChunkStatistics {
     /// Computes the bounds of every column of a chunk.
     pub fn compute(batch: &RecordBatch) -> Result<Self> {
-        let mut columns: Vec<ArrayRef> = Vec::with_capacity(batch.num_columns() * PER_COLUMN);
+        let mut columns: Vec<ArrayRef> = Vec::with_capacity(batch.num_columns() * PER_COLUMN + 1);
         for array in batch.columns() {
             let bounds = Bounds::of(array)?;
             columns.push(bounds.min);
@@ -217,10 +267,9 @@ impl ChunkStatistics {
             columns.push(Arc::new(UInt64Array::from(vec![array.logical_null_count() as u64])));
             columns.push(Arc::new(BooleanArray::from(vec![bounds.exact])));
         }
-        let schema = group_schema(&batch.schema());
-        if columns.is_empty() {
-            return Ok(Self(RecordBatch::new_empty(schema)));
-        }
+        columns.push(Arc::new(UInt64Array::from(vec![batch.num_rows() as u64])));
+        let ids: Vec<u32> = (0..batch.num_columns() as u32).collect();
+        let schema = group_schema(&batch.schema(), &ids);
         Ok(Self(RecordBatch::try_new(schema, columns)?))
     }
 }
@@ -294,7 +343,12 @@ fn has_nan(array: &ArrayRef) -> bool {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::table::TableName;
     use arrow::array::{Float64Array, Int32Array};
+
+    fn definition(schema: SchemaRef) -> TableDefinition {
+        TableDefinition::new(TableName::new("public", "t"), schema)
+    }
 
     fn chunk(ints: Vec<Option<i32>>, text: &str, floats: Vec<f64>) -> ChunkStatistics {
         let rows = ints.len();
@@ -323,7 +377,7 @@ mod tests {
             chunk(vec![Some(3), None, Some(-1)], "abc", vec![1.0, 2.0, 3.0]),
             chunk(vec![None], &long, vec![f64::NAN]),
         ];
-        let (statistics, groups) = TableStatistics::empty(schema).changed(&BTreeSet::new(), &at(0, &chunks)).unwrap();
+        let (statistics, groups) = TableStatistics::empty(&definition(schema)).changed(&BTreeSet::new(), &at(0, &chunks)).unwrap();
         assert_eq!((statistics.len(), groups.len()), (2, 1));
         let ints = statistics.column(0).unwrap();
         assert_eq!(ints.min.as_primitive::<arrow::datatypes::Int32Type>().value(0), -1);
@@ -352,7 +406,7 @@ mod tests {
         };
         let none = BTreeSet::new();
         let many: Vec<_> = (0..300).map(|i| chunk(vec![Some(i)], "x", vec![0.0])).collect();
-        let (first, stored) = TableStatistics::empty(schema).changed(&none, &at(0, &many)).unwrap();
+        let (first, stored) = TableStatistics::empty(&definition(schema)).changed(&none, &at(0, &many)).unwrap();
         assert_eq!(sizes(&stored), [(0, 256), (1, 44)]);
         let (second, stored) = first.changed(&none, &at(300, &many[..2])).unwrap();
         assert_eq!(sizes(&stored), [(1, 46)]);

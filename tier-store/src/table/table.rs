@@ -3,6 +3,9 @@
 //! Writers build on the *head*, under its lock: the newest version, whose commit may still be on its way to the disk.
 //! Readers get the *current* version, which is durable. The head is ahead by what waits for an fsync, so that commits of
 //! several writers to one table share one.
+//!
+//! A [`Table`] has one definition for its lifetime. ALTER puts a successor with the same id in its place, which takes
+//! over segments and files; readers of the old one go on with its last version, writers are told to start again.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,6 +17,7 @@ use arrow::datatypes::SchemaRef;
 use parking_lot::{Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
 
+use super::column::{Column, ColumnId};
 use super::sample::Samples;
 use super::{Chunk, ChunkEntry, ChunkId, DeltaRows, TableStatistics, TableVersion};
 use crate::error::{Error, Result};
@@ -98,22 +102,35 @@ pub struct TableDefinition {
     pub name: TableName,
     /// Columns.
     pub schema: SchemaRef,
+    /// What else is known of them, in the order of `schema`.
+    pub columns: Vec<Column>,
     /// Names of the key columns (declared, not enforced).
     pub primary_key: Vec<String>,
     /// Settings.
     pub options: TableOptions,
+    /// Words for people.
+    pub comment: Option<String>,
+    /// Id of the next column to be added.
+    pub(crate) next_column: u32,
 }
 
 impl TableDefinition {
     /// A table with default settings.
     pub fn new(name: TableName, schema: SchemaRef) -> Self {
-        Self { name, schema, primary_key: Vec::new(), options: TableOptions::default() }
+        let next_column = schema.fields().len() as u32;
+        let columns = (0..next_column).map(|id| Column::new(ColumnId(id))).collect();
+        let (primary_key, options) = (Vec::new(), TableOptions::default());
+        Self { name, schema, columns, primary_key, options, comment: None, next_column }
     }
 
     /// Refuses names of columns that do not exist and settings out of range.
     pub fn check(&self) -> Result<()> {
         if self.options.chunk_rows == 0 || self.options.chunk_rows > 65_536 {
             return Err(Error::Invalid(format!("chunk_rows is {}; it must be 1 to 65536", self.options.chunk_rows)));
+        }
+        if self.columns.len() != self.schema.fields().len() {
+            let (known, fields) = (self.columns.len(), self.schema.fields().len());
+            return Err(Error::Invalid(format!("{} has {fields} columns, {known} are described", self.name)));
         }
         for column in self.options.cluster_by.iter().chain(&self.primary_key) {
             if self.schema.column_with_name(column).is_none() {
@@ -134,7 +151,7 @@ impl TableDefinition {
 pub(crate) struct Head {
     /// The newest version, durable or on its way to be.
     pub(crate) version: Arc<TableVersion>,
-    /// The table was dropped or replaced: nothing may be written any more.
+    /// The table was altered, dropped or replaced: nothing may be written to it any more.
     pub(crate) dropped: bool,
 }
 
@@ -161,11 +178,26 @@ pub struct Table {
     definition: TableDefinition,
     current: ArcSwap<TableVersion>,
     head: Mutex<Head>,
+    shared: Arc<Shared>,
+}
+
+/// What a table and its successors have in common.
+#[derive(Debug, Default)]
+struct Shared {
     old: Mutex<Vec<OldVersion>>,
     sealing: Mutex<()>,
     samples: Samples,
     next_chunk: AtomicU64,
     next_delta: AtomicU64,
+}
+
+impl Shared {
+    /// Notes a version that is no longer current.
+    fn supersede(&self, version: &Arc<TableVersion>, since_us: u64) {
+        let mut old = self.old.lock();
+        old.retain(|o| o.version.strong_count() > 0);
+        old.push(OldVersion { version: Arc::downgrade(version), since_us });
+    }
 }
 
 impl Table {
@@ -180,17 +212,19 @@ impl Table {
         let next_delta = delta.iter().map(|d| d.entry.sequence + 1).max().unwrap_or(0);
         let (chunks, delta, statistics) = (chunks.into(), delta.into(), statistics.into());
         let version = Arc::new(TableVersion { number: 0, chunks, delta, statistics });
-        Self {
-            id,
-            definition,
-            current: ArcSwap::new(Arc::clone(&version)),
-            head: Mutex::new(Head { version, dropped: false }),
-            old: Mutex::default(),
-            sealing: Mutex::new(()),
-            samples: Samples::default(),
-            next_chunk: AtomicU64::new(next_chunk),
-            next_delta: AtomicU64::new(next_delta),
-        }
+        let (next_chunk, next_delta) = (AtomicU64::new(next_chunk), AtomicU64::new(next_delta));
+        Self::at(id, definition, version, Arc::new(Shared { next_chunk, next_delta, ..Shared::default() }))
+    }
+
+    fn at(id: TableId, definition: TableDefinition, version: Arc<TableVersion>, shared: Arc<Shared>) -> Self {
+        let current = ArcSwap::new(Arc::clone(&version));
+        Self { id, definition, current, head: Mutex::new(Head { version, dropped: false }), shared }
+    }
+
+    /// The table that takes this one's place, with `version` as its first version.
+    pub(crate) fn successor(&self, definition: TableDefinition, version: TableVersion, now_us: u64) -> Self {
+        self.shared.supersede(&self.version(), now_us);
+        Self::at(self.id, definition, Arc::new(version), Arc::clone(&self.shared))
     }
 
     /// Its number.
@@ -206,6 +240,11 @@ impl Table {
     /// Columns.
     pub fn schema(&self) -> &SchemaRef {
         &self.definition.schema
+    }
+
+    /// All that was declared.
+    pub fn definition(&self) -> &TableDefinition {
+        &self.definition
     }
 
     /// Key columns, as declared.
@@ -225,20 +264,20 @@ impl Table {
 
     /// Some rows of a segment, for estimates; `None` when it was neither resident when asked for nor offered.
     pub fn sample(&self, chunk: &Chunk, column: usize) -> Option<ArrayRef> {
-        self.samples.get(chunk, column)
+        self.shared.samples.get(chunk, column)
     }
 
     /// Takes the sample of a segment from `values`, all of its values, unless there is one.
     pub fn offer_sample(&self, chunk: &Chunk, column: usize, values: &StoredColumn) {
-        self.samples.offer(chunk, column, values);
+        self.shared.samples.offer(chunk, column, values);
     }
 
     pub(crate) fn allocate_chunk(&self) -> ChunkId {
-        ChunkId(self.next_chunk.fetch_add(1, Ordering::Relaxed))
+        ChunkId(self.shared.next_chunk.fetch_add(1, Ordering::Relaxed))
     }
 
     pub(crate) fn allocate_delta(&self) -> u64 {
-        self.next_delta.fetch_add(1, Ordering::Relaxed)
+        self.shared.next_delta.fetch_add(1, Ordering::Relaxed)
     }
 
     /// The head, for a writer. Several tables are locked in order of their ids.
@@ -248,28 +287,25 @@ impl Table {
 
     /// One seal of a table at a time, so that no row is sealed twice.
     pub(crate) fn lock_sealing(&self) -> MutexGuard<'_, ()> {
-        self.sealing.lock()
+        self.shared.sealing.lock()
     }
 
     /// Makes a version current. The caller has committed what it says and publishes versions in order.
     pub(crate) fn publish(&self, version: Arc<TableVersion>, now_us: u64) {
         let previous = self.current.swap(version);
-        let mut old = self.old.lock();
-        old.push(OldVersion { version: Arc::downgrade(&previous), since_us: now_us });
-        drop(previous);
-        old.retain(|o| o.version.strong_count() > 0);
+        self.shared.supersede(&previous, now_us);
     }
 
     /// Superseded versions that are still read.
     pub fn old_versions(&self) -> OldVersions {
-        let mut old = self.old.lock();
+        let mut old = self.shared.old.lock();
         old.retain(|o| o.version.strong_count() > 0);
         OldVersions { count: old.len() as u64, oldest_since_us: old.iter().map(|o| o.since_us).min() }
     }
 
     /// Gives up what is held about a chunk that is no more.
     pub(crate) fn forget_chunk(&self, chunk: ChunkId) {
-        self.samples.forget(chunk);
+        self.shared.samples.forget(chunk);
     }
 
     /// Checks rows against the columns: same names and types in the same order, no null where none may be.

@@ -244,7 +244,7 @@ fn enclosing_bytes(offset: u64, len: u64) -> u64 {
 }
 
 fn segment(chunk: &Chunk, column: usize) -> Result<&crate::table::Segment> {
-    chunk.segments.get(column).ok_or_else(|| no_column(chunk, column))
+    chunk.segments.get(column).map(Arc::as_ref).ok_or_else(|| no_column(chunk, column))
 }
 
 fn no_column(chunk: &Chunk, column: usize) -> Error {

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::heat::Pattern;
-use crate::table::{ChunkId, TableId};
+use crate::table::{ChunkId, ColumnId, TableId};
 use crate::tier::TierKind;
 
 const MIB: u64 = 1 << 20;
@@ -21,7 +21,7 @@ fn tiers(dram_bytes: u64, nvm_bytes: u64) -> Vec<TierInput> {
 fn segment(id: u64, current: u8, pattern: Pattern, reads: f32, values: f32) -> SegmentInput {
     let mut heat = SegmentHeat::default();
     (heat.accesses[pattern as usize], heat.values[pattern as usize]) = (reads, values);
-    let key = SegmentKey { table: TableId(1), chunk: ChunkId(id), column: 0 };
+    let key = SegmentKey { table: TableId(1), chunk: ChunkId(id), column: ColumnId(0) };
     let charged_bytes = [MIB, MIB, 0, 0, 0, 0, 0, 0];
     SegmentInput { key, rows: 65_536, bytes: MIB, home_bytes: MIB, charged_bytes, current: TierId(current), heat }
 }

@@ -12,7 +12,7 @@ use super::*;
 use crate::clock::SystemClock;
 use crate::io::blocking::BlockingEngine;
 use crate::io::simulated::{Faults, SimulatedEngine};
-use crate::table::Segment;
+use crate::table::{ColumnId, Segment};
 
 struct Setup {
     dir: tempfile::TempDir,
@@ -43,7 +43,7 @@ fn write(tier: &SsdTier, id: ChunkId, batch: &RecordBatch) -> Arc<Chunk> {
 }
 
 fn chunk_at(id: ChunkId, batch: &RecordBatch, path: PathBuf, encoded: EncodedChunk) -> Arc<Chunk> {
-    let segments = encoded.homes.into_iter().map(Segment::new).collect();
+    let segments = Segment::of_file((0..).map(ColumnId), encoded.homes);
     let (rows, bytes) = (batch.num_rows() as u32, encoded.bytes.len() as u64);
     Arc::new(Chunk::new(TableId(7), id, rows, batch.schema(), path, bytes, segments))
 }

@@ -1,0 +1,150 @@
+//! ALTER: another definition for a table that keeps its chunk files.
+//!
+//! ```text
+//! lock the head -> queue one commit (table, delta rows under the new columns) -> the old table takes no more writes
+//! -> wait for the disk -> successor in place
+//! ```
+//!
+//! The chunks of the successor share segments and files with those before; a new column reads its constant in them. Who
+//! has the old table goes on reading its last version, and is refused as a writer ([`Error::Conflict`]).
+
+use std::sync::Arc;
+
+use arrow::array::{RecordBatch, RecordBatchOptions};
+use arrow::datatypes::FieldRef;
+
+use super::core::Core;
+use crate::catalog::records::{TableRecord, encode, encode_batches, encode_rows};
+use crate::catalog::{Commit, Space, key};
+use crate::error::{Error, Result};
+use crate::table::{
+    Alteration, ChunkEntry, Column, DeltaRows, Durability, Segment, Table, TableDefinition, TableName, TableVersion,
+};
+
+impl Core {
+    pub(super) fn alter_table(&self, name: &TableName, changes: &[Alteration]) -> Result<Arc<Table>> {
+        let _ddl = self.ddl.lock();
+        let old = self.table(name)?;
+        let definition = old.definition().altered(changes)?;
+        if definition.name != *name && self.tables.read().contains_key(&definition.name) {
+            return Err(Error::AlreadyExists { kind: "table", name: definition.name.to_string() });
+        }
+        let mut head = old.lock_head();
+        let before = Arc::clone(&head.version);
+        if !before.chunks.is_empty() || !before.delta.is_empty() {
+            refuse_missing_values(old.definition(), &definition)?;
+        }
+        let same_columns = definition.schema == *old.schema() && same_ids(&definition, old.definition());
+        let version = match same_columns {
+            true => TableVersion { number: before.number + 1, ..before.as_ref().clone() },
+            false => self.version_under(&before, old.definition(), &definition)?,
+        };
+        let mut commit = Commit::default();
+        commit.put(Space::Tables, key(&[old.id().0]), encode(&TableRecord::new(&definition)?)?);
+        log_delta(&mut commit, &old, &version, &definition, same_columns)?;
+        head.dropped = true;
+        let submitted = self.submit(commit, Vec::new());
+        drop(head);
+        self.complete(submitted)?;
+        let table = Arc::new(old.successor(definition, version, self.clock.now_us()));
+        {
+            let mut tables = self.tables.write();
+            tables.remove(name);
+            tables.insert(table.name().clone(), Arc::clone(&table));
+        }
+        release_dropped(&before, &table);
+        self.schema_changed();
+        Ok(table)
+    }
+
+    /// The rows of `before` under another definition.
+    fn version_under(
+        &self,
+        before: &TableVersion,
+        from: &TableDefinition,
+        to: &TableDefinition,
+    ) -> Result<TableVersion> {
+        let under = |entry: &ChunkEntry| ChunkEntry {
+            chunk: Arc::new(entry.chunk.under(&to.schema, &to.columns)),
+            deletions: entry.deletions.clone(),
+            place: entry.place,
+        };
+        let chunks = before.chunks.iter().map(under).collect();
+        let statistics = Arc::new(before.statistics.under(to));
+        let mut delta = Vec::with_capacity(before.delta.len());
+        for rows in before.delta.iter() {
+            let entry = Arc::new(rows.entry.under(&self.delta, rows_under(rows.batch(), from, to)?));
+            delta.push(DeltaRows { entry, deletions: rows.deletions.clone() });
+        }
+        Ok(TableVersion { number: before.number + 1, chunks, delta: delta.into(), statistics })
+    }
+}
+
+/// Writes the delta's rows to the catalog where they differ from those it holds, or where it is to hold them from now on.
+fn log_delta(
+    commit: &mut Commit,
+    old: &Table,
+    version: &TableVersion,
+    definition: &TableDefinition,
+    same_columns: bool,
+) -> Result<()> {
+    for rows in version.delta.iter() {
+        let logged = rows.entry.is_logged();
+        let late = !logged && definition.options.durability == Durability::Full;
+        if late || (logged && !same_columns) {
+            let key = key(&[old.id().0, rows.entry.sequence]);
+            commit.put(Space::Delta, key.clone(), encode_batches(&definition.schema, &[rows.batch().clone()])?);
+            if let Some(deletions) = &rows.deletions {
+                commit.put(Space::DeltaDeletions, key, encode_rows(deletions)?);
+            }
+            rows.entry.set_logged();
+        }
+    }
+    Ok(())
+}
+
+fn same_ids(a: &TableDefinition, b: &TableDefinition) -> bool {
+    a.columns.iter().map(|column| column.id).eq(b.columns.iter().map(|column| column.id))
+}
+
+/// Rows that are there cannot lack a value in a new column that takes no null.
+fn refuse_missing_values(before: &TableDefinition, definition: &TableDefinition) -> Result<()> {
+    let lacking = |(column, field): &(&Column, &FieldRef)| {
+        let new = before.columns.iter().all(|known| known.id != column.id);
+        new && !field.is_nullable() && column.missing.as_ref().is_some_and(|constant| constant.is_null())
+    };
+    match definition.columns.iter().zip(definition.schema.fields()).find(lacking) {
+        Some((_, field)) => Err(Error::Invalid(format!(
+            "column '{}' is NOT NULL and table '{}' has rows; give it a DEFAULT",
+            field.name(),
+            definition.name
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// Delta rows with the columns of another definition, by their ids.
+fn rows_under(batch: &RecordBatch, from: &TableDefinition, to: &TableDefinition) -> Result<RecordBatch> {
+    let mut arrays = Vec::with_capacity(to.columns.len());
+    for (column, field) in to.columns.iter().zip(to.schema.fields()) {
+        let known = from.columns.iter().position(|c| c.id == column.id).and_then(|at| batch.columns().get(at));
+        arrays.push(match (known, &column.missing) {
+            (Some(array), _) => Arc::clone(array),
+            (None, Some(constant)) => constant.array(batch.num_rows())?,
+            (None, None) => return Err(Error::Invalid(format!("column '{}' has no value for old rows", field.name()))),
+        });
+    }
+    let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+    Ok(RecordBatch::try_new_with_options(Arc::clone(&to.schema), arrays, &options)?)
+}
+
+/// Copies of dropped columns leave the faster tiers now, however long somebody keeps the old table.
+fn release_dropped(before: &TableVersion, new: &Table) {
+    let kept = |segment: &Segment| new.definition().columns.iter().any(|column| column.id == segment.column);
+    for entry in before.chunks.iter() {
+        entry.chunk.segments.iter().filter(|s| !kept(s)).for_each(|s| s.resident.store(None));
+    }
+}
+
+#[cfg(test)]
+mod tests;

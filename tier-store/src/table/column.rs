@@ -1,0 +1,96 @@
+//! Columns of a table beyond their name and type.
+//!
+//! A column is known by its [`ColumnId`], which outlives renames and is never given to another column: chunk files and
+//! bounds are found by it. A chunk written before a column was added has no bytes for it; its rows read the column's
+//! [`Constant`] instead.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, RecordBatch, UInt32Array, new_null_array};
+use arrow::compute::take;
+use arrow::datatypes::{DataType, Field, Schema};
+use serde::{Deserialize, Serialize};
+
+use crate::catalog::records::{decode_batches, encode_batches};
+use crate::error::{Error, Result};
+
+/// Number of a column within its table; never reused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ColumnId(pub u32);
+
+/// What a table records of a column beside the field of its schema.
+#[derive(Debug, Clone)]
+pub struct Column {
+    /// Its number.
+    pub id: ColumnId,
+    /// SQL text of the value that inserted rows take when they name none.
+    pub default: Option<String>,
+    /// Words for people.
+    pub comment: Option<String>,
+    /// What rows of chunks without the column read; `None` for a column that every chunk has.
+    pub missing: Option<Arc<Constant>>,
+}
+
+impl Column {
+    /// A column that every chunk has, without default and comment.
+    pub fn new(id: ColumnId) -> Self {
+        Self { id, default: None, comment: None, missing: None }
+    }
+}
+
+/// A column with the same value in every row. Slices share one small array, so that it costs no memory per chunk.
+#[derive(Debug)]
+pub struct Constant {
+    /// The value [`Constant::SHARED_ROWS`] times.
+    shared: ArrayRef,
+}
+
+impl Constant {
+    /// Rows that are given out without a copy.
+    pub const SHARED_ROWS: usize = 8192;
+
+    /// `value` has one row.
+    pub fn new(value: &ArrayRef) -> Result<Self> {
+        if value.len() != 1 {
+            return Err(Error::Invalid(format!("the value of a column has one row, not {}", value.len())));
+        }
+        Ok(Self { shared: repeated(value, Self::SHARED_ROWS)? })
+    }
+
+    /// Null in every row.
+    pub fn null(data_type: &DataType) -> Self {
+        Self { shared: new_null_array(data_type, Self::SHARED_ROWS) }
+    }
+
+    /// The value, as one row.
+    pub fn value(&self) -> ArrayRef {
+        self.shared.slice(0, 1)
+    }
+
+    /// True when the value is null.
+    pub fn is_null(&self) -> bool {
+        self.shared.logical_null_count() > 0
+    }
+
+    /// A column of `rows` rows.
+    pub fn array(&self, rows: usize) -> Result<ArrayRef> {
+        if rows <= Self::SHARED_ROWS { Ok(self.shared.slice(0, rows)) } else { repeated(&self.value(), rows) }
+    }
+
+    /// As an Arrow IPC stream of one row, for the catalog.
+    pub(crate) fn encode(&self) -> Result<Vec<u8>> {
+        let schema = Arc::new(Schema::new(vec![Field::new("value", self.shared.data_type().clone(), true)]));
+        encode_batches(&schema, &[RecordBatch::try_new(Arc::clone(&schema), vec![self.value()])?])
+    }
+
+    /// What [`Constant::encode`] wrote.
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self> {
+        let (_, batches) = decode_batches(bytes)?;
+        let value = batches.first().and_then(|batch| batch.columns().first());
+        Self::new(value.ok_or_else(|| Error::Catalog("the value of an added column is missing".into()))?)
+    }
+}
+
+fn repeated(value: &ArrayRef, rows: usize) -> Result<ArrayRef> {
+    Ok(take(value, &UInt32Array::from(vec![0; rows]), None)?)
+}
