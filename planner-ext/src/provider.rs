@@ -4,6 +4,7 @@
 //! Key columns are declared, not enforced, so they are no constraints here: the optimizer drops grouping columns that a
 //! key determines, and rows that break the key would give wrong answers.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
@@ -23,12 +24,19 @@ use crate::scan::{ScanConfig, ScanSource, TierScanExec};
 #[derive(Debug)]
 pub struct TierTable {
     source: Arc<ScanSource>,
+    /// Defaults of columns, by name.
+    defaults: HashMap<String, Expr>,
 }
 
 impl TierTable {
     /// The table as of `version`.
     pub fn new(store: Arc<Store>, table: Arc<Table>, version: Arc<TableVersion>) -> Self {
-        Self { source: Arc::new(ScanSource::new(store, table, version)) }
+        Self { source: Arc::new(ScanSource::new(store, table, version)), defaults: HashMap::new() }
+    }
+
+    /// The table with expressions for the columns that an INSERT does not name.
+    pub fn with_defaults(self, defaults: HashMap<String, Expr>) -> Self {
+        Self { defaults, ..self }
     }
 
     /// The table.
@@ -67,6 +75,10 @@ impl TableProvider for TierTable {
 
     fn table_type(&self) -> TableType {
         TableType::Base
+    }
+
+    fn get_column_default(&self, column: &str) -> Option<&Expr> {
+        self.defaults.get(column)
     }
 
     fn supports_filters_pushdown(&self, filters: &[&Expr]) -> Result<Vec<TableProviderFilterPushDown>> {

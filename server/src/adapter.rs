@@ -4,13 +4,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
-use arrow::datatypes::{Schema, SchemaRef};
+use arrow::datatypes::{FieldRef, Schema, SchemaRef};
 use async_trait::async_trait;
 use futures::{StreamExt, TryStreamExt};
 use terrace_flight as flight;
 use terrace_flight::{EngineError, EngineResult, SessionId, StatementId};
 use terrace_planner_ext as planner;
-use terrace_planner_ext::engine::{CATALOG, Engine, EntryKind, IngestMode, IngestRequest, Prepared};
+use terrace_planner_ext::engine::{CATALOG, ColumnNotes, Engine, EntryKind, IngestMode, IngestRequest, Prepared};
 
 /// The engine behind Flight.
 pub struct FlightEngine(Arc<Engine>);
@@ -24,6 +24,19 @@ impl FlightEngine {
     fn session(&self, id: &SessionId) -> EngineResult<Arc<planner::Session>> {
         self.0.session(&id.0).map_err(error)
     }
+}
+
+/// The columns with their comments, where Flight SQL looks for them.
+fn with_remarks(columns: &Schema, notes: &[ColumnNotes]) -> SchemaRef {
+    let mut notes = notes.iter();
+    let field = |field: &FieldRef| match notes.next().and_then(|note| note.comment.clone()) {
+        Some(comment) => {
+            let metadata = HashMap::from([("ARROW:FLIGHT:SQL:REMARKS".to_owned(), comment)]);
+            Arc::new(field.as_ref().clone().with_metadata(metadata))
+        }
+        None => Arc::clone(field),
+    };
+    Arc::new(Schema::new(columns.fields().iter().map(field).collect::<Vec<_>>()))
 }
 
 /// The error as Flight knows it; kinds have the same names on both sides.
@@ -112,7 +125,7 @@ impl flight::Engine for FlightEngine {
                 EntryKind::System => flight::TableKind::SystemTable,
                 EntryKind::External => flight::TableKind::External,
             },
-            columns: entry.columns,
+            columns: with_remarks(&entry.columns, &entry.notes),
             primary_key: entry.primary_key,
         };
         Ok(entries.into_iter().map(table).collect())

@@ -257,7 +257,8 @@ pub fn heat(out: &mut Exposition, store: &Store) {
     for (key, heat) in store.tiering().with_heat(|heat| heat.top(usize::MAX)) {
         let Some(table) = by_id.get(&key.table) else { continue };
         let schema = table.schema();
-        let Some(field) = schema.fields().get(key.column as usize) else { continue };
+        let position = table.definition().columns.iter().position(|column| column.id == key.column);
+        let Some(field) = position.and_then(|position| schema.fields().get(position)) else { continue };
         *columns.entry((table.name().to_string(), field.name().clone())).or_default() += f64::from(heat.total());
     }
     let mut ranked: Vec<_> = columns.into_iter().collect();

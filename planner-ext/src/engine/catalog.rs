@@ -8,10 +8,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use arrow::datatypes::Schema;
+use arrow::datatypes::{Schema, SchemaRef};
 use async_trait::async_trait;
 use datafusion::catalog::{CatalogProvider, CatalogProviderList, SchemaProvider, TableProvider};
-use datafusion::common::TableReference;
+use datafusion::datasource::empty::EmptyTable;
 use datafusion::datasource::{TableType, ViewTable};
 use datafusion::error::{DataFusionError, Result as PlanResult};
 use datafusion::execution::session_state::SessionState;
@@ -21,9 +21,13 @@ use datafusion::sql::parser::Statement as SqlStatement;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use terrace_tier_store::Store;
-use terrace_tier_store::table::{Table, TableName};
+use terrace_tier_store::table::{Table, TableDefinition, TableName};
 
-use super::{CATALOG, DEFAULT_SCHEMA, Engine, Entry, EntryKind, SYSTEM_SCHEMA};
+use super::parse::NameParts;
+use super::{
+    CATALOG, ColumnNotes, DEFAULT_SCHEMA, Engine, Entry, EntryKind, INFORMATION_SCHEMA, SYSTEM_SCHEMA, defaults,
+    information,
+};
 use crate::error::{Error, ErrorKind, Result};
 use crate::provider::TierTable;
 use crate::system::{Live, SystemTable};
@@ -41,6 +45,20 @@ pub(super) struct Object {
     pub(super) sql: String,
     /// Schema of the names in it that have none.
     pub(super) default_schema: String,
+    /// Words for people.
+    #[serde(default)]
+    pub(super) comment: Option<String>,
+    /// The same on its columns.
+    #[serde(default)]
+    pub(super) column_comments: BTreeMap<String, String>,
+}
+
+impl Object {
+    /// An object without comments.
+    pub(super) fn new(name: TableName, sql: String, default_schema: &str) -> Self {
+        let default_schema = default_schema.to_owned();
+        Self { name, sql, default_schema, comment: None, column_comments: BTreeMap::new() }
+    }
 }
 
 /// All views, external tables and schemas.
@@ -118,6 +136,7 @@ impl Engine {
     pub(super) fn snapshot(&self, config: SessionConfig, settings: u64) -> Result<Arc<Snapshot>> {
         let mut template = self.base.clone();
         *template.config_mut() = config;
+        template.mark_start_execution();
         let registry = Arc::clone(&self.registry);
         let live = Live { store: Arc::clone(&self.store), statements: Arc::new(move || registry.statements()) };
         let schema_version = self.store.schema_version();
@@ -130,6 +149,7 @@ impl Engine {
             settings,
             pins: Mutex::default(),
             reads_files: AtomicBool::new(false),
+            pretended: None,
         }))
     }
 }
@@ -147,6 +167,14 @@ pub(super) struct Snapshot {
     pins: Mutex<HashMap<TableName, Pin>>,
     /// True once an external table was opened: its files may change at any time.
     reads_files: AtomicBool,
+    pretended: Option<Pretended>,
+}
+
+/// A table as it would be after a change.
+struct Pretended {
+    before: TableName,
+    after: TableName,
+    table: Arc<dyn TableProvider>,
 }
 
 struct Pin {
@@ -192,13 +220,20 @@ impl Snapshot {
     pub(super) fn schema_names(&self) -> Vec<String> {
         let mut names: BTreeSet<String> = self.objects.schemas.clone();
         names.insert(SYSTEM_SCHEMA.to_owned());
-        names.insert("information_schema".to_owned());
+        names.insert(INFORMATION_SCHEMA.to_owned());
         names.into_iter().collect()
     }
 
-    fn names_in(&self, schema: &str) -> Vec<String> {
+    pub(super) fn tables(&self) -> Vec<Arc<Table>> {
+        self.store.tables()
+    }
+
+    pub(super) fn names_in(&self, schema: &str) -> Vec<String> {
         if schema == SYSTEM_SCHEMA {
             return SystemTable::NAMES.iter().map(|n| (*n).to_owned()).collect();
+        }
+        if schema == INFORMATION_SCHEMA {
+            return information::NAMES.iter().map(|n| (*n).to_owned()).collect();
         }
         let tables = self.store.tables();
         let mut names: BTreeSet<&str> =
@@ -209,17 +244,74 @@ impl Snapshot {
     }
 
     /// The table of the store, fixed at the version of its first mention.
-    fn pinned(&self, name: &TableName) -> Option<Arc<TierTable>> {
+    fn pinned(&self, name: &TableName) -> Result<Option<Arc<TierTable>>> {
         let mut pins = self.pins.lock();
         if let Some(pin) = pins.get(name) {
-            return Some(Arc::clone(&pin.provider));
+            return Ok(Some(Arc::clone(&pin.provider)));
         }
-        let table = self.store.table(name).ok()?;
+        let Ok(table) = self.store.table(name) else { return Ok(None) };
         let version = table.version();
         let number = version.number;
-        let provider = Arc::new(TierTable::new(Arc::clone(&self.store), Arc::clone(&table), version));
+        let defaults = defaults::of_table(&self.template, table.definition())?;
+        let provider = TierTable::new(Arc::clone(&self.store), Arc::clone(&table), version).with_defaults(defaults);
+        let provider = Arc::new(provider);
         pins.insert(name.clone(), Pin { table, version: number, provider: Arc::clone(&provider) });
-        Some(provider)
+        Ok(Some(provider))
+    }
+
+    /// The definition of the table of the store that this statement reads.
+    pub(super) fn definition(&self, name: &NameParts) -> Result<Option<TableDefinition>> {
+        let pinned = self.pinned(&name.resolve(self.default_schema()))?;
+        Ok(pinned.map(|provider| provider.table().definition().clone()))
+    }
+
+    /// Functions and options without the catalog.
+    pub(super) fn template(&self) -> &SessionState {
+        &self.template
+    }
+
+    /// Views that can be planned now and could not if the table `before` had the columns and the name of `after`. A
+    /// `None` for `after` is a table that is gone.
+    pub(super) async fn views_broken_by(
+        self: &Arc<Self>,
+        before: &TableName,
+        after: Option<&TableDefinition>,
+    ) -> Result<Vec<TableName>> {
+        let (name, schema) = match after {
+            Some(after) => (after.name.clone(), Arc::clone(&after.schema)),
+            None => (TableName::new("", ""), Arc::new(Schema::empty())),
+        };
+        let changed = Arc::new(Self {
+            store: Arc::clone(&self.store),
+            objects: Arc::clone(&self.objects),
+            live: self.live.clone(),
+            template: self.template.clone(),
+            schema_version: self.schema_version,
+            settings: self.settings,
+            pins: Mutex::default(),
+            reads_files: AtomicBool::new(false),
+            pretended: Some(Pretended {
+                before: before.clone(),
+                after: name,
+                table: Arc::new(EmptyTable::new(schema)),
+            }),
+        });
+        let mut broken = Vec::new();
+        for view in self.objects.views.keys() {
+            let plannable = async |snapshot: &Arc<Self>| snapshot.provider(view).await.is_ok();
+            if plannable(self).await && !plannable(&changed).await {
+                broken.push(view.clone());
+            }
+        }
+        Ok(broken)
+    }
+
+    /// The table, view, system or external table of that name.
+    pub(super) async fn provider(self: &Arc<Self>, name: &TableName) -> Result<Option<Arc<dyn TableProvider>>> {
+        if name.schema == INFORMATION_SCHEMA {
+            return information::table(self, &name.name).await;
+        }
+        Scope { snapshot: Arc::clone(self), expanding: Vec::new() }.provider(name).await
     }
 
     /// Everything there is.
@@ -227,45 +319,58 @@ impl Snapshot {
         let scope = Scope { snapshot: Arc::clone(self), expanding: Vec::new() };
         let mut entries = Vec::new();
         for table in self.store.tables() {
+            let definition = table.definition();
+            let notes = definition.columns.iter();
+            let notes = notes.map(|c| ColumnNotes { default: c.default.clone(), comment: c.comment.clone() });
             entries.push(Entry {
                 schema: table.name().schema.clone(),
                 name: table.name().name.clone(),
                 kind: EntryKind::Table,
                 columns: Arc::clone(table.schema()),
+                notes: notes.collect(),
                 primary_key: table.primary_key().to_vec(),
+                comment: definition.comment.clone(),
             });
         }
-        let views = self.objects.views.keys().map(|name| (name, EntryKind::View));
-        let external = self.objects.external.keys().map(|name| (name, EntryKind::External));
-        for (name, kind) in views.chain(external) {
-            let columns = match scope.provider(name).await {
+        let views = self.objects.views.values().map(|view| (view, EntryKind::View));
+        let external = self.objects.external.values().map(|external| (external, EntryKind::External));
+        for (object, kind) in views.chain(external) {
+            // What cannot be planned or opened now has no columns.
+            let columns = match scope.provider(&object.name).await {
                 Ok(Some(provider)) => provider.schema(),
                 _ => Arc::new(Schema::empty()),
             };
-            let (schema, name) = (name.schema.clone(), name.name.clone());
-            entries.push(Entry { schema, name, kind, columns, primary_key: Vec::new() });
+            let comment = |name: &String| object.column_comments.get(name).cloned();
+            let notes = columns.fields().iter().map(|f| ColumnNotes { default: None, comment: comment(f.name()) });
+            entries.push(Entry {
+                schema: object.name.schema.clone(),
+                name: object.name.name.clone(),
+                kind,
+                notes: notes.collect(),
+                columns,
+                primary_key: Vec::new(),
+                comment: object.comment.clone(),
+            });
         }
-        for (schema, names) in [
-            (SYSTEM_SCHEMA, SystemTable::NAMES.iter().map(|n| (*n).to_owned()).collect()),
-            ("information_schema", information_schema_names()),
-        ] {
-            for name in names {
-                let reference = TableReference::partial(schema, name.as_str());
-                let columns = match self.state().schema_for_ref(reference) {
-                    Ok(provider) => provider.table(&name).await?.map(|t| t.schema()),
-                    Err(_) => None,
-                };
-                let columns = columns.unwrap_or_else(|| Arc::new(Schema::empty()));
-                let kind = EntryKind::System;
-                entries.push(Entry { schema: schema.to_owned(), name, kind, columns, primary_key: Vec::new() });
+        let system = |schema: &str, name: &str, columns: SchemaRef| Entry {
+            schema: schema.to_owned(),
+            name: name.to_owned(),
+            kind: EntryKind::System,
+            notes: Vec::new(),
+            columns,
+            primary_key: Vec::new(),
+            comment: None,
+        };
+        for name in SystemTable::NAMES {
+            if let Some(table) = SystemTable::open(name, self.live.clone()) {
+                entries.push(system(SYSTEM_SCHEMA, name, table.schema()));
             }
+        }
+        for name in information::NAMES {
+            entries.push(system(INFORMATION_SCHEMA, name, information::schema(self, name).await?));
         }
         Ok(entries)
     }
-}
-
-fn information_schema_names() -> Vec<String> {
-    datafusion::catalog::information_schema::INFORMATION_SCHEMA_TABLES.iter().map(|n| (*n).to_owned()).collect()
 }
 
 /// A snapshot as seen from within views: names being expanded are not looked up again.
@@ -290,7 +395,15 @@ impl Scope {
             let table = SystemTable::open(&name.name, snapshot.live.clone());
             return Ok(table.map(|t| Arc::new(t) as Arc<dyn TableProvider>));
         }
-        if let Some(table) = snapshot.pinned(name) {
+        if let Some(pretended) = &snapshot.pretended {
+            if *name == pretended.after {
+                return Ok(Some(Arc::clone(&pretended.table)));
+            }
+            if *name == pretended.before {
+                return Ok(None);
+            }
+        }
+        if let Some(table) = snapshot.pinned(name)? {
             return Ok(Some(table));
         }
         if self.expanding.contains(name) {
@@ -369,11 +482,12 @@ struct Catalog(Arc<Scope>);
 
 impl CatalogProvider for Catalog {
     fn schema_names(&self) -> Vec<String> {
-        self.0.snapshot.schema_names().into_iter().filter(|n| n != "information_schema").collect()
+        self.0.snapshot.schema_names()
     }
 
     fn schema(&self, name: &str) -> Option<Arc<dyn SchemaProvider>> {
-        let known = name == SYSTEM_SCHEMA || self.0.snapshot.objects.schemas.contains(name);
+        let known =
+            [SYSTEM_SCHEMA, INFORMATION_SCHEMA].contains(&name) || self.0.snapshot.objects.schemas.contains(name);
         known.then(|| Arc::new(SchemaView { scope: Arc::clone(&self.0), name: name.to_owned() }) as _)
     }
 }
@@ -392,6 +506,9 @@ impl SchemaProvider for SchemaView {
     }
 
     async fn table(&self, name: &str) -> PlanResult<Option<Arc<dyn TableProvider>>, DataFusionError> {
+        if self.name == INFORMATION_SCHEMA {
+            return Ok(information::table(&self.scope.snapshot, name).await?);
+        }
         let name = TableName::new(self.name.clone(), name);
         Ok(self.scope.provider(&name).await?)
     }

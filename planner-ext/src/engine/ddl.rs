@@ -15,19 +15,20 @@ use datafusion::logical_expr::{
 };
 use terrace_tier_store::table::{ChunkAdmission, Durability, TableDefinition, TableName, TableOptions};
 
+use super::alter::refuse_broken;
 use super::catalog::{Object, Objects, Snapshot};
 use super::ingest::{Target, load};
-use super::parse::{self, DropCommand, DropKind, NameParts, table_name};
+use super::parse::{self, DropCommand, DropKind, Extras, NameParts, table_name};
 use super::registry::{StatementState, Ticket};
 use super::session::Session;
 use super::statement::Planned;
 use super::types::stored_schema;
-use super::{DEFAULT_SCHEMA, Engine, SYSTEM_SCHEMA};
+use super::{DEFAULT_SCHEMA, Engine, INFORMATION_SCHEMA, SYSTEM_SCHEMA, defaults};
 use crate::error::{Error, ErrorKind, Result, missing_table};
 
-/// Reads `WITH (...)` of CREATE TABLE.
-pub(super) fn table_options(pairs: &[(String, String)]) -> Result<TableOptions> {
-    let mut options = TableOptions::default();
+/// Changes settings as `WITH (...)` of CREATE TABLE says; the comment among them is returned.
+pub(super) fn apply_options(options: &mut TableOptions, pairs: &[(String, String)]) -> Result<Option<String>> {
+    let mut comment = None;
     for (name, value) in pairs {
         let bad = |wanted: &str| Error::invalid(format!("table option {name} takes {wanted}, not '{value}'"));
         match name.as_str() {
@@ -53,19 +54,28 @@ pub(super) fn table_options(pairs: &[(String, String)]) -> Result<TableOptions> 
                     _ => return Err(bad("'auto' or 'ssd'")),
                 };
             }
+            "comment" => comment = Some(value.clone()),
             _ => {
                 return Err(Error::invalid(format!(
-                    "table option '{name}' does not exist; there are cluster_by, chunk_rows, durability, admission"
+                    "table option '{name}' does not exist; there are cluster_by, chunk_rows, durability, admission, comment"
                 )));
             }
         }
     }
-    Ok(options)
+    Ok(comment)
+}
+
+/// Refuses what belongs to the system.
+pub(super) fn refuse_system(name: &TableName) -> Result<()> {
+    if name.schema == SYSTEM_SCHEMA || name.schema == INFORMATION_SCHEMA {
+        return Err(Error::new(ErrorKind::PermissionDenied, format!("'{name}' belongs to the system")));
+    }
+    Ok(())
 }
 
 /// Refuses schemas that do not exist or belong to the system.
 pub(super) fn check_schema(snapshot: &Snapshot, schema: &str) -> Result<()> {
-    if schema == SYSTEM_SCHEMA || schema == "information_schema" {
+    if schema == SYSTEM_SCHEMA || schema == INFORMATION_SCHEMA {
         return Err(Error::new(ErrorKind::PermissionDenied, format!("schema '{schema}' belongs to the system")));
     }
     if !snapshot.objects().schemas.contains(schema) {
@@ -98,7 +108,7 @@ fn taken(kind: &str, name: &TableName) -> Error {
 }
 
 /// A name without the default schema.
-fn short(name: &TableName) -> String {
+pub(super) fn short(name: &TableName) -> String {
     if name.schema == DEFAULT_SCHEMA { name.name.clone() } else { name.to_string() }
 }
 
@@ -108,25 +118,20 @@ pub(super) async fn create_table(
     ticket: &Ticket,
     planned: &Planned,
     create: &CreateMemoryTable,
-    pairs: &[(String, String)],
+    extras: &Extras,
 ) -> Result<u64> {
     let engine = session.engine();
     if create.temporary {
         return Err(Error::unimplemented("temporary tables are not supported"));
     }
-    if let Some((column, _)) = create.column_defaults.first() {
-        return Err(Error::unimplemented(format!("DEFAULT is not supported (column '{column}')")));
-    }
     let name = table_name(&create.name, planned.snapshot.default_schema())?;
     check_schema(&planned.snapshot, &name.schema)?;
     let schema = create.input.schema().as_arrow().clone();
     let primary_key = primary_key(create)?;
-    let definition = TableDefinition {
-        name: name.clone(),
-        schema: stored_schema(&schema, &primary_key)?,
-        primary_key,
-        options: table_options(pairs)?,
-    };
+    let mut definition = TableDefinition::new(name.clone(), stored_schema(&schema, &primary_key)?);
+    definition.primary_key = primary_key;
+    definition.comment = apply_options(&mut definition.options, &extras.options)?;
+    describe_columns(&planned.snapshot, &mut definition, extras)?;
     definition.check()?;
     let names = engine.names.lock().await;
     check_not_other(engine.objects()?.as_ref(), &name)?;
@@ -159,6 +164,20 @@ pub(super) async fn create_table(
         .await
 }
 
+/// Puts in the defaults and comments of the columns.
+fn describe_columns(snapshot: &Snapshot, definition: &mut TableDefinition, extras: &Extras) -> Result<()> {
+    let schema = Arc::clone(&definition.schema);
+    for (column, field) in definition.columns.iter_mut().zip(schema.fields()) {
+        let of_column = |pairs: &[(String, String)]| pairs.iter().find(|(name, _)| name == field.name()).cloned();
+        if let Some((_, text)) = of_column(&extras.defaults) {
+            defaults::value_now(snapshot.template(), &text, field)?;
+            column.default = Some(text);
+        }
+        column.comment = of_column(&extras.comments).map(|(_, text)| text);
+    }
+    Ok(())
+}
+
 fn primary_key(create: &CreateMemoryTable) -> Result<Vec<String>> {
     let mut key = Vec::new();
     for constraint in create.constraints.iter() {
@@ -176,16 +195,24 @@ fn primary_key(create: &CreateMemoryTable) -> Result<Vec<String>> {
 }
 
 /// CREATE VIEW, CREATE EXTERNAL TABLE, CREATE SCHEMA.
-pub(super) async fn create_other(session: &Session, planned: &Planned, ddl: &DdlStatement) -> Result<u64> {
+pub(super) async fn create_other(
+    session: &Session,
+    planned: &Planned,
+    ddl: &DdlStatement,
+    extras: &Extras,
+) -> Result<u64> {
     match ddl {
-        DdlStatement::CreateView(create) => create_view(session.engine(), planned, create).await,
+        DdlStatement::CreateView(create) => create_view(session.engine(), planned, create, extras.if_not_exists).await,
         DdlStatement::CreateExternalTable(create) => create_external(session.engine(), planned, create).await,
         DdlStatement::CreateCatalogSchema(create) => create_schema(session.engine(), create).await,
         _ => Err(Error::unimplemented("the statement is not supported")),
     }
 }
 
-async fn create_view(engine: &Arc<Engine>, planned: &Planned, create: &CreateView) -> Result<u64> {
+async fn create_view(engine: &Arc<Engine>, planned: &Planned, create: &CreateView, if_not_exists: bool) -> Result<u64> {
+    if if_not_exists && create.or_replace {
+        return Err(Error::invalid("CREATE VIEW takes OR REPLACE or IF NOT EXISTS, not both"));
+    }
     if create.temporary {
         return Err(Error::unimplemented("temporary views are not supported"));
     }
@@ -193,7 +220,7 @@ async fn create_view(engine: &Arc<Engine>, planned: &Planned, create: &CreateVie
     let name = table_name(&create.name, snapshot.default_schema())?;
     check_schema(snapshot, &name.schema)?;
     let sql = create.definition.clone().ok_or_else(|| Error::new(ErrorKind::Internal, "a view without a text"))?;
-    let object = Object { name: name.clone(), sql, default_schema: snapshot.default_schema().to_owned() };
+    let object = Object::new(name.clone(), sql, snapshot.default_schema());
     if mentions(snapshot, &object, &name)? {
         return Err(Error::invalid(format!("view '{}' would refer to itself", short(&name))));
     }
@@ -209,11 +236,7 @@ async fn create_view(engine: &Arc<Engine>, planned: &Planned, create: &CreateVie
         check_not_other(&objects, &name)?;
     }
     if objects.views.contains_key(&name) && !create.or_replace {
-        // The planner has no IF NOT EXISTS for views.
-        return Err(Error::new(
-            ErrorKind::AlreadyExists,
-            format!("view '{}' already exists; use OR REPLACE, or drop it first", short(&name)),
-        ));
+        return if if_not_exists { Ok(0) } else { Err(taken("view", &name)) };
     }
     let writer = Arc::clone(engine);
     engine.blocking(move || writer.put_view(&object).map(|()| 0)).await
@@ -260,11 +283,7 @@ async fn create_external(engine: &Arc<Engine>, planned: &Planned, create: &Creat
     }
     open_external(&snapshot.state(), &absolute).await?;
     let sql = create.definition.clone().ok_or_else(|| Error::new(ErrorKind::Internal, "a table without a text"))?;
-    let object = Object {
-        name,
-        sql: with_locations(&sql, &absolute.locations)?,
-        default_schema: snapshot.default_schema().to_owned(),
-    };
+    let object = Object::new(name, with_locations(&sql, &absolute.locations)?, snapshot.default_schema());
     let writer = Arc::clone(engine);
     engine.blocking(move || writer.put_external(&object).map(|()| 0)).await
 }
@@ -346,12 +365,25 @@ async fn create_schema(engine: &Arc<Engine>, create: &CreateCatalogSchema) -> Re
 /// DROP TABLE, DROP VIEW, DROP SCHEMA.
 pub(super) async fn drop_objects(session: &Session, command: &DropCommand) -> Result<u64> {
     let engine = session.engine();
-    let snapshot = session.snapshot()?;
-    let default = snapshot.default_schema().to_owned();
     let _names = engine.names.lock().await;
     for parts in &command.names {
-        let (worker, parts, command, default) = (Arc::clone(engine), parts.clone(), command.clone(), default.clone());
-        engine.blocking(move || drop_one(&worker, &parts, &command, &default)).await?;
+        let snapshot = session.snapshot()?;
+        let default = snapshot.default_schema().to_owned();
+        let name = parts.resolve(&default);
+        let mut users = Vec::new();
+        if command.kind != DropKind::Schema && (command.cascade || command.restrict) {
+            users = snapshot.views_broken_by(&name, None).await?;
+            users.retain(|view| *view != name);
+        }
+        if command.restrict {
+            refuse_broken(&users, &name)?;
+        }
+        let (worker, parts, command) = (Arc::clone(engine), parts.clone(), command.clone());
+        let work = move || {
+            drop_one(&worker, &parts, &command, &default)?;
+            users.iter().try_for_each(|view| worker.remove_view(view).map(drop))
+        };
+        engine.blocking(work).await?;
     }
     Ok(0)
 }
@@ -361,9 +393,7 @@ fn drop_one(engine: &Engine, parts: &NameParts, command: &DropCommand, default: 
         return drop_schema(engine, &parts.name, command);
     }
     let name = parts.resolve(default);
-    if name.schema == SYSTEM_SCHEMA || name.schema == "information_schema" {
-        return Err(Error::new(ErrorKind::PermissionDenied, format!("'{name}' belongs to the system")));
-    }
+    refuse_system(&name)?;
     let objects = engine.objects()?;
     let is_table = engine.store.table(&name).is_ok();
     let is_view = objects.views.contains_key(&name);
@@ -381,7 +411,7 @@ fn drop_one(engine: &Engine, parts: &NameParts, command: &DropCommand, default: 
 }
 
 fn drop_schema(engine: &Engine, name: &str, command: &DropCommand) -> Result<()> {
-    if [DEFAULT_SCHEMA, SYSTEM_SCHEMA, "information_schema"].contains(&name) {
+    if [DEFAULT_SCHEMA, SYSTEM_SCHEMA, INFORMATION_SCHEMA].contains(&name) {
         return Err(Error::new(ErrorKind::PermissionDenied, format!("schema '{name}' cannot be dropped")));
     }
     let objects = engine.objects()?;

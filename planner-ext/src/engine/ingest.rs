@@ -26,7 +26,7 @@ use super::registry::{StatementKind, Ticket};
 use super::session::Session;
 use super::statement::Planned;
 use super::types::{RowAdapter, stored_schema};
-use super::{Engine, SYSTEM_SCHEMA, ddl, run};
+use super::{Engine, SYSTEM_SCHEMA, ddl, defaults, run};
 use crate::error::{Error, ErrorKind, Result, missing_table};
 use crate::sink::IngestWriter;
 
@@ -69,12 +69,7 @@ impl Target {
     fn definition(&self) -> TableDefinition {
         match self {
             Self::New { definition, .. } => definition.clone(),
-            Self::Existing(table) => TableDefinition {
-                name: table.name().clone(),
-                schema: Arc::clone(table.schema()),
-                primary_key: table.primary_key().to_vec(),
-                options: table.options().clone(),
-            },
+            Self::Existing(table) => table.definition().clone(),
         }
     }
 }
@@ -116,11 +111,13 @@ async fn ingest(
     let default = snapshot.default_schema().to_owned();
     let name = TableName::new(request.schema.clone().unwrap_or(default), request.table.clone());
     let target = ingest_target(engine, &snapshot, &name, &request, &schema)?;
-    // Named before the first row is asked for.
-    RowAdapter::new(&name.to_string(), &schema, &target.definition().schema)?;
     let source = OneStream { schema: Arc::clone(&schema), rows: Mutex::new(Some(rows)) };
     let table = StreamingTable::try_new(schema, vec![Arc::new(source)])?;
     let input = LogicalPlanBuilder::scan("rows", provider_as_source(Arc::new(table)), None)?.build()?;
+    // Columns that do not fit are named before the first row is asked for.
+    let definition = target.definition();
+    let filled = defaults::fill(snapshot.template(), input.clone(), &definition)?;
+    RowAdapter::new(&name.to_string(), filled.schema().as_arrow(), &definition.schema)?;
     load(engine, ticket, Planned { snapshot, plan: input }, target).await
 }
 
@@ -145,12 +142,8 @@ fn ingest_target(
     ddl::check_schema(snapshot, &name.schema)?;
     ddl::check_not_other(snapshot.objects(), name)?;
     let pairs: Vec<_> = request.options.iter().map(|(k, v)| (k.to_lowercase(), v.clone())).collect();
-    let definition = TableDefinition {
-        name: name.clone(),
-        schema: stored_schema(schema, &[])?,
-        primary_key: Vec::new(),
-        options: ddl::table_options(&pairs)?,
-    };
+    let mut definition = TableDefinition::new(name.clone(), stored_schema(schema, &[])?);
+    definition.comment = ddl::apply_options(&mut definition.options, &pairs)?;
     definition.check()?;
     Ok(Target::New { definition, replace: request.mode == IngestMode::Replace })
 }
@@ -162,7 +155,8 @@ pub(super) async fn load(engine: &Arc<Engine>, ticket: &Ticket, input: Planned, 
         return Err(Error::new(ErrorKind::PermissionDenied, "tables of schema 'system' cannot be written"));
     }
     let _turn = run::turn(engine, ticket).await?;
-    let plan = clustered(input.plan, &definition)?;
+    let plan = defaults::fill(input.snapshot.template(), input.plan, &definition)?;
+    let plan = clustered(plan, &definition)?;
     let rows = run::execute(engine, ticket, &Planned { snapshot: input.snapshot, plan }).await?;
     let store = Arc::clone(&engine.store);
     let mut adapter = None;

@@ -13,9 +13,12 @@
 //! execution happen on [`EngineOptions::cpu`], and blocking store calls on that runtime's blocking threads.
 
 mod admission;
+mod alter;
 mod catalog;
 mod copy;
 mod ddl;
+mod defaults;
+mod information;
 mod ingest;
 mod insert;
 mod interrupt;
@@ -24,6 +27,7 @@ mod parse;
 mod registry;
 mod run;
 mod session;
+mod show;
 mod statement;
 #[cfg(test)]
 mod tests;
@@ -52,6 +56,7 @@ pub use statement::{Prepared, RunningQuery};
 use crate::error::{Error, ErrorKind, Result};
 use admission::Admission;
 use registry::Registry;
+use show::ArrowTypes;
 
 /// Name of the one catalog.
 pub const CATALOG: &str = "terrace";
@@ -59,6 +64,8 @@ pub const CATALOG: &str = "terrace";
 pub const DEFAULT_SCHEMA: &str = "public";
 /// Schema of the system tables.
 pub const SYSTEM_SCHEMA: &str = "system";
+/// Schema of the tables that describe the catalog, as the SQL standard has them.
+pub const INFORMATION_SCHEMA: &str = "information_schema";
 
 /// Limits and places of an engine.
 #[derive(Debug, Clone)]
@@ -130,8 +137,21 @@ pub struct Entry {
     pub kind: EntryKind,
     /// Its columns; empty for a view or external table that can no longer be read.
     pub columns: SchemaRef,
+    /// What is known of each column; may be shorter than `columns`.
+    pub notes: Vec<ColumnNotes>,
     /// Names of the primary key's columns.
     pub primary_key: Vec<String>,
+    /// Words for people.
+    pub comment: Option<String>,
+}
+
+/// What is known of a column beside its name and type.
+#[derive(Debug, Clone, Default)]
+pub struct ColumnNotes {
+    /// SQL text of its default.
+    pub default: Option<String>,
+    /// Words for people.
+    pub comment: Option<String>,
 }
 
 /// Sessions and statements over one store.
@@ -176,6 +196,7 @@ impl Engine {
             .build_arc()?;
         let mut builder = SessionStateBuilder::new()
             .with_default_features()
+            .with_type_planner(Arc::new(ArrowTypes))
             .with_runtime_env(Arc::clone(&runtime))
             .with_config(default_config(&options));
         for rule in crate::scan::physical_rules() {
@@ -310,7 +331,6 @@ fn default_config(options: &EngineOptions) -> SessionConfig {
     let mut config = SessionConfig::new()
         .with_create_default_catalog_and_schema(false)
         .with_default_catalog_and_schema(CATALOG, DEFAULT_SCHEMA)
-        .with_information_schema(true)
         .with_target_partitions(options.target_partitions.max(1))
         .with_batch_size(options.batch_size.max(1));
     let settings = config.options_mut();

@@ -1,14 +1,15 @@
 //! From SQL text to a command: DataFusion's parser, and the few statements it lacks.
 //!
-//! `?` becomes `$1`, `$2`, ... before parsing. CREATE TABLE .. WITH and COPY .. FROM are taken apart here, because the
-//! planner does not know them; DROP because it must work on a view that can no longer be planned. Statements that are
-//! not offered are refused here with a reason, before anything runs.
+//! `?` becomes `$1`, `$2`, ... before parsing. What the planner does not know of CREATE TABLE and CREATE VIEW, and all of
+//! ALTER TABLE, COMMENT ON and COPY .. FROM, is taken apart here; DROP because it must work on a view that can no longer
+//! be planned. Statements that are not offered are refused here with a reason, before anything runs.
 
 use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::{DdlStatement, LogicalPlan, Statement as PlanStatement, WriteOp};
 use datafusion::sql::parser::{DFParserBuilder, Statement as SqlStatement};
 use datafusion::sql::sqlparser::ast::{
-    CreateTableOptions, Expr, Ident, ObjectName, ObjectType, SqlOption, Statement as Ast, Value,
+    AlterTable, ColumnDef, ColumnOption, CommentObject, CreateTableOptions, Expr, Ident, ObjectName, ObjectType,
+    SqlOption, Statement as Ast, Value,
 };
 use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::keywords::Keyword;
@@ -36,13 +37,46 @@ pub(super) struct Parsed {
 /// Who carries a statement out.
 #[derive(Debug, Clone)]
 pub(super) enum Command {
-    /// The planner plans it; `options` are those of CREATE TABLE .. WITH.
+    /// The planner plans it, but for `extras`.
     Plan {
         statement: SqlStatement,
-        options: Vec<(String, String)>,
+        extras: Extras,
     },
+    Alter(AlterTable),
+    Comment(CommentOn),
     Drop(DropCommand),
     CopyFrom(CopyFrom),
+}
+
+/// What the planner does not know of CREATE TABLE and CREATE VIEW.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Extras {
+    /// WITH (...) of CREATE TABLE.
+    pub(super) options: Vec<(String, String)>,
+    /// Column and SQL text of its default.
+    pub(super) defaults: Vec<(String, String)>,
+    /// Column and its comment.
+    pub(super) comments: Vec<(String, String)>,
+    /// CREATE VIEW IF NOT EXISTS.
+    pub(super) if_not_exists: bool,
+}
+
+/// COMMENT ON.
+#[derive(Debug, Clone)]
+pub(super) struct CommentOn {
+    pub(super) object: NameParts,
+    pub(super) kind: CommentKind,
+    /// `None`: the comment goes.
+    pub(super) text: Option<String>,
+    pub(super) if_exists: bool,
+}
+
+/// What COMMENT ON names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum CommentKind {
+    Table,
+    View,
+    Column(String),
 }
 
 /// What DROP names.
@@ -61,6 +95,8 @@ pub(super) struct DropCommand {
     pub(super) names: Vec<NameParts>,
     pub(super) if_exists: bool,
     pub(super) cascade: bool,
+    /// Refuse what views use.
+    pub(super) restrict: bool,
 }
 
 /// COPY table FROM 'file'.
@@ -86,7 +122,7 @@ impl NameParts {
         TableName::new(self.schema.as_deref().unwrap_or(default_schema), self.name.clone())
     }
 
-    fn new(name: &ObjectName) -> Result<Self> {
+    pub(super) fn new(name: &ObjectName) -> Result<Self> {
         let parts: Option<Vec<String>> = name.0.iter().map(|p| p.as_ident().map(normalized)).collect();
         match parts.unwrap_or_default().as_slice() {
             [name] => Ok(Self { schema: None, name: name.clone() }),
@@ -100,7 +136,7 @@ impl NameParts {
 }
 
 /// An identifier as DataFusion reads it: lower case unless quoted.
-fn normalized(ident: &Ident) -> String {
+pub(super) fn normalized(ident: &Ident) -> String {
     if ident.quote_style.is_some() { ident.value.clone() } else { ident.value.to_lowercase() }
 }
 
@@ -215,7 +251,7 @@ fn copy_option(parser: &mut Parser<'_>) -> Result<(String, String), ParserError>
 /// Which kind of statement it is; refuses what is not offered.
 fn classify(statement: SqlStatement) -> Result<Parsed> {
     let plan = |statement, kind, is_update| {
-        Ok(Parsed { command: Command::Plan { statement, options: Vec::new() }, kind, is_update })
+        Ok(Parsed { command: Command::Plan { statement, extras: Extras::default() }, kind, is_update })
     };
     match statement {
         SqlStatement::CreateExternalTable(_) => plan(statement, StatementKind::Ddl, true),
@@ -231,22 +267,72 @@ fn classify_ast(mut ast: Ast) -> Result<Parsed> {
         Ast::Insert(_) => (StatementKind::Insert, true),
         Ast::CreateTable(_) | Ast::CreateView(_) | Ast::CreateSchema { .. } => (StatementKind::Ddl, true),
         Ast::Drop { .. } => return parse_drop(&ast),
+        Ast::AlterTable(alter) => return Ok(ddl(Command::Alter(alter.clone()))),
+        Ast::Comment { .. } => return parse_comment(&ast).map(|comment| ddl(Command::Comment(comment))),
         Ast::Set(_) => (StatementKind::Setting, true),
         other => {
             refuse(other)?;
             (StatementKind::Query, false)
         }
     };
-    let mut options = Vec::new();
-    if let Ast::CreateTable(create) = &mut ast {
-        options = table_options(std::mem::take(&mut create.table_options))?;
+    let mut extras = Extras::default();
+    match &mut ast {
+        Ast::CreateTable(create) => {
+            extras.options = table_options(std::mem::take(&mut create.table_options))?;
+            for column in &mut create.columns {
+                take_column_extras(column, &mut extras);
+            }
+        }
+        Ast::CreateView(create) => extras.if_not_exists = std::mem::take(&mut create.if_not_exists),
+        _ => {}
     }
     let statement = SqlStatement::Statement(Box::new(ast));
-    Ok(Parsed { command: Command::Plan { statement, options }, kind, is_update })
+    Ok(Parsed { command: Command::Plan { statement, extras }, kind, is_update })
+}
+
+fn ddl(command: Command) -> Parsed {
+    Parsed { command, kind: StatementKind::Ddl, is_update: true }
+}
+
+/// Moves DEFAULT and COMMENT of a column out of the statement.
+pub(super) fn take_column_extras(column: &mut ColumnDef, extras: &mut Extras) {
+    let name = normalized(&column.name);
+    column.options.retain(|option| match &option.option {
+        ColumnOption::Default(value) => {
+            extras.defaults.push((name.clone(), value.to_string()));
+            false
+        }
+        ColumnOption::Comment(text) => {
+            extras.comments.push((name.clone(), text.clone()));
+            false
+        }
+        _ => true,
+    });
+}
+
+fn parse_comment(ast: &Ast) -> Result<CommentOn> {
+    let Ast::Comment { object_type, object_name, comment, if_exists } = ast else {
+        return Err(Error::invalid("not a COMMENT statement"));
+    };
+    let (object, kind) = match object_type {
+        CommentObject::Table => (NameParts::new(object_name)?, CommentKind::Table),
+        CommentObject::View => (NameParts::new(object_name)?, CommentKind::View),
+        CommentObject::Column => {
+            let mut parts = object_name.0.clone();
+            let column = parts.pop().and_then(|part| part.as_ident().map(normalized));
+            let wrong = || Error::invalid(format!("'{object_name}' does not name a column; write table.column"));
+            let column = column.filter(|_| !parts.is_empty()).ok_or_else(wrong)?;
+            (NameParts::new(&ObjectName(parts))?, CommentKind::Column(column))
+        }
+        other => {
+            return Err(Error::unimplemented(format!("COMMENT ON {other} is not supported; use TABLE, VIEW, COLUMN")));
+        }
+    };
+    Ok(CommentOn { object, kind, text: comment.clone(), if_exists: *if_exists })
 }
 
 fn parse_drop(ast: &Ast) -> Result<Parsed> {
-    let Ast::Drop { object_type, if_exists, names, cascade, .. } = ast else {
+    let Ast::Drop { object_type, if_exists, names, cascade, restrict, .. } = ast else {
         return Err(Error::invalid("not a DROP statement"));
     };
     let kind = match object_type {
@@ -256,8 +342,8 @@ fn parse_drop(ast: &Ast) -> Result<Parsed> {
         other => return Err(Error::unimplemented(format!("DROP {other} is not supported"))),
     };
     let names = names.iter().map(NameParts::new).collect::<Result<_>>()?;
-    let command = Command::Drop(DropCommand { kind, names, if_exists: *if_exists, cascade: *cascade });
-    Ok(Parsed { command, kind: StatementKind::Ddl, is_update: true })
+    let (if_exists, cascade, restrict) = (*if_exists, *cascade, *restrict);
+    Ok(ddl(Command::Drop(DropCommand { kind, names, if_exists, cascade, restrict })))
 }
 
 /// Refuses statements with what to do instead. What is not named here goes to the planner, which refuses by itself.
@@ -272,7 +358,8 @@ fn refuse(ast: &Ast) -> Result<()> {
         Ast::StartTransaction { .. } | Ast::Commit { .. } | Ast::Rollback { .. } | Ast::Savepoint { .. } => {
             "transactions are not supported; every statement commits by itself"
         }
-        Ast::AlterTable { .. } => "ALTER TABLE is not supported; use CREATE OR REPLACE TABLE .. AS SELECT",
+        Ast::AlterView { .. } => "ALTER VIEW is not supported; use CREATE OR REPLACE VIEW",
+        Ast::AlterSchema(_) => "ALTER SCHEMA is not supported; make another one with CREATE SCHEMA",
         Ast::Prepare { .. } | Ast::Execute { .. } | Ast::Deallocate { .. } => {
             "PREPARE and EXECUTE are not supported in SQL; use the prepared statements of your driver"
         }
@@ -318,6 +405,11 @@ fn table_options(options: CreateTableOptions) -> Result<Vec<(String, String)>> {
             return Err(Error::invalid("write the options of a table as WITH (name = 'value', ...)"));
         }
     };
+    option_pairs(list)
+}
+
+/// `key = value` pairs as text.
+pub(super) fn option_pairs(list: Vec<SqlOption>) -> Result<Vec<(String, String)>> {
     let pair = |option| match option {
         SqlOption::KeyValue { key, value } => Ok((key.value.to_lowercase(), option_text(&value)?)),
         other => Err(Error::invalid(format!("write table option {other} as name = 'value'"))),

@@ -28,7 +28,7 @@ use super::interrupt::interruptible;
 use super::parse::Command;
 use super::registry::{StatementState, Ticket};
 use super::statement::{Planned, Prepared, RunningQuery};
-use super::{Engine, copy, ddl};
+use super::{Engine, alter, copy, ddl};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Batches between the task and its client.
@@ -207,18 +207,20 @@ pub(super) async fn update(prepared: Arc<Prepared>, ticket: Ticket, parameters: 
 async fn run_update(prepared: &Prepared, ticket: &Ticket, parameters: Option<&RecordBatch>) -> Result<u64> {
     let session = prepared.session();
     let engine = session.engine();
-    let options = match &prepared.parsed().command {
+    let extras = match &prepared.parsed().command {
+        Command::Alter(alter) => return alter::alter_table(session, alter).await,
+        Command::Comment(comment) => return alter::comment_on(session, comment).await,
         Command::Drop(command) => return ddl::drop_objects(session, command).await,
         Command::CopyFrom(command) => return copy::copy_from(session, ticket, command).await,
-        Command::Plan { options, .. } => options,
+        Command::Plan { extras, .. } => extras,
     };
     let planned = prepared.current_plan().await?;
     let planned = planned.ok_or_else(|| Error::new(ErrorKind::Internal, "an update without a plan"))?;
     match &planned.plan {
         LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(create)) => {
-            ddl::create_table(session, ticket, &planned, create, options).await
+            ddl::create_table(session, ticket, &planned, create, extras).await
         }
-        LogicalPlan::Ddl(other) => ddl::create_other(session, &planned, other).await,
+        LogicalPlan::Ddl(other) => ddl::create_other(session, &planned, other, extras).await,
         LogicalPlan::Statement(PlanStatement::SetVariable(set)) => {
             session.set_option(&set.variable, Some(&set.value)).map(|()| 0)
         }

@@ -17,7 +17,7 @@ use super::insert::{bind_many, bind_one};
 use super::parse::{Command, Parsed};
 use super::registry::StatementKind;
 use super::session::Session;
-use super::{rows_affected_schema, run};
+use super::{defaults, rows_affected_schema, run, show};
 use crate::error::{Error, ErrorKind, Result};
 
 /// A statement ready to run.
@@ -211,7 +211,9 @@ impl Prepared {
 async fn plan(session: &Arc<Session>, parsed: &Parsed) -> Result<Option<Planned>> {
     let Command::Plan { statement, .. } = &parsed.command else { return Ok(None) };
     let snapshot = session.snapshot()?;
-    let plan = snapshot.plan(statement.clone()).await?;
+    let statement = defaults::write_out(&snapshot, statement.clone())?;
+    let statement = show::as_query(&snapshot, statement).await?;
+    let plan = snapshot.plan(statement).await?;
     super::parse::check_plan(&plan)?;
     Ok(Some(Planned { snapshot, plan }))
 }

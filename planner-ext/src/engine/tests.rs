@@ -14,6 +14,8 @@ use terrace_tier_store::{Store, StoreOptions};
 
 use super::*;
 
+mod ddl;
+
 /// An engine with one session, on a folder that may outlive it.
 struct Server {
     engine: Arc<Engine>,

@@ -66,7 +66,7 @@ impl RowAdapter {
         let mut problems = Vec::new();
         let mut sources = Vec::with_capacity(target.fields().len());
         for want in target.fields() {
-            let found = incoming.column_with_name(want.name()).or_else(|| one_match(incoming, want.name()));
+            let found = matching(incoming, want.name());
             match found {
                 Some((index, have)) => {
                     if !is_safe_cast(have.data_type(), want.data_type()) {
@@ -134,6 +134,11 @@ fn cast_column(array: &ArrayRef, field: &Field) -> Result<ArrayRef> {
     let options = CastOptions { safe: false, format_options: FormatOptions::default() };
     cast_with_options(array, field.data_type(), &options)
         .map_err(|e| Error::invalid(format!("column '{}': {}", field.name(), Error::from(e).message())))
+}
+
+/// The column of incoming rows that is meant by a table's column `name`.
+pub(crate) fn matching<'a>(incoming: &'a Schema, name: &str) -> Option<(usize, &'a Field)> {
+    incoming.column_with_name(name).or_else(|| one_match(incoming, name))
 }
 
 /// A column that differs in case only, when there is exactly one.

@@ -29,6 +29,7 @@ pub(super) struct OpenChunk {
     spec: Arc<ScanSpec>,
     rows: usize,
     next: AtomicUsize,
+    /// A constant column has the rows of the longest slice only.
     columns: Vec<StoredColumn>,
     deletions: Option<Arc<RoaringBitmap>>,
     touched: Option<Touched>,
@@ -71,7 +72,13 @@ impl OpenChunk {
         let mut missing = Vec::new();
         let mut arrays = Vec::with_capacity(spec.columns.len());
         for column in spec.columns.iter() {
-            let resident = chunk.segments.get(*column).and_then(|s| s.resident.load_full());
+            let segment = chunk.segments.get(*column);
+            if let Some(constant) = segment.and_then(|s| s.constant.as_ref()) {
+                let rows = spec.slice_rows.min(chunk.rows as usize);
+                arrays.push(Some((constant.array(rows).map_err(store_error)?, spec.source.home_tier())));
+                continue;
+            }
+            let resident = segment.and_then(|s| s.resident.load_full());
             if resident.is_none() {
                 missing.push(*column);
             }
@@ -123,7 +130,8 @@ impl OpenChunk {
         self.touch(slot, range.len());
         let gone = || DataFusionError::Internal(format!("column {slot} of a scan was not read"));
         let column = self.columns.get(slot).ok_or_else(gone)?;
-        column.slice(range.start, range.len()).map_err(store_error)
+        let start = if column.rows() < self.rows { 0 } else { range.start };
+        column.slice(start, range.len()).map_err(store_error)
     }
 
     /// Lets an emulated device take its time.
@@ -261,7 +269,7 @@ impl Drop for OpenChunk {
         let (scanned, survivors) = (*self.scanned.get_mut(), *self.survivors.get_mut());
         let totals = self.spec.source.store.access_totals();
         for (slot, (column, tier)) in self.spec.columns.iter().zip(&touched.tiers).enumerate() {
-            let Some(segment) = touched.chunk.segments.get(*column) else { continue };
+            let Some(segment) = touched.chunk.segments.get(*column).filter(|s| s.constant.is_none()) else { continue };
             let resident = *tier != self.spec.source.home_tier();
             let (pattern, values) = if self.spec.filters_on(slot) || survivors == scanned {
                 (Pattern::Sequential, scanned)

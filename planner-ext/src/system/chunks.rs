@@ -33,7 +33,7 @@ pub(super) fn rows(live: Live, wanted: Wanted) -> Result<Batches> {
             counts(rows, |(_, c)| c.chunk.id.0),
             counts(rows, |(_, c)| c.chunk.rows.into()),
             counts(rows, |(_, c)| u64::from(c.chunk.rows) - c.live_rows()),
-            counts(rows, |(_, c)| c.chunk.segments.len() as u64),
+            counts(rows, |(_, c)| c.chunk.segments.iter().filter(|s| s.constant.is_none()).count() as u64),
             counts(rows, |(_, c)| c.chunk.file_bytes),
             texts(rows, |(_, c)| c.chunk.path.display().to_string()),
         ]

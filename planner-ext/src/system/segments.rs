@@ -54,7 +54,10 @@ pub(super) fn rows(live: Live, wanted: Wanted) -> Result<Batches> {
         (0..chunk.segments.len()).filter_map(move |column| {
             let segment = chunk.segments.get(column)?;
             let resident = segment.resident.load_full().and_then(|r| memory.get(usize::from(r.tier.0)).cloned());
-            let key = SegmentKey { table: chunk.table, chunk: chunk.id, column: column as u32 };
+            let key = SegmentKey::of(&chunk, segment);
+            if segment.constant.is_some() {
+                return None;
+            }
             Some(Row {
                 tier: resident.unwrap_or_else(|| Arc::clone(&home)),
                 bytes: segment.bytes(),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arrow::datatypes::Field;
 use terrace_tier_store::table::{ChunkAdmission, Durability, Table, TableVersion};
 
-use super::{Batches, Live, Wanted, count, counts, in_batches, text, texts};
+use super::{Batches, Live, Wanted, count, counts, in_batches, optional_text, optional_texts, text, texts};
 use crate::error::Result;
 
 pub(super) fn fields() -> Vec<Field> {
@@ -24,6 +24,7 @@ pub(super) fn fields() -> Vec<Field> {
         count("chunk_rows"),
         text("durability"),
         text("admission"),
+        optional_text("comment"),
     ]
 }
 
@@ -56,6 +57,7 @@ pub(super) fn rows(live: Live, wanted: Wanted) -> Result<Batches> {
                 ChunkAdmission::Auto => "auto".to_owned(),
                 ChunkAdmission::Ssd => "ssd".to_owned(),
             }),
+            optional_texts(rows, |(t, _)| t.definition().comment.clone()),
         ]
     }))
 }

@@ -6,6 +6,7 @@ use axum::Json;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Path, Query, State};
 use serde::{Deserialize, Serialize};
+use terrace_tier_store::heat::SegmentKey;
 use terrace_tier_store::table::ChunkEntry;
 
 use super::problem::{Problem, Result};
@@ -82,9 +83,10 @@ fn build(state: &AppState, name: &str, width: usize) -> Result<HeatMap> {
             let chunks: &[ChunkEntry] = version.chunks.get(bucket.first..=bucket.last).unwrap_or_default();
             let (mut most, mut hottest) = (0, 0.0_f32);
             for chunk in chunks.iter().map(|entry| &entry.chunk) {
-                let Some(segment) = chunk.segments.get(position) else { continue };
+                let segment = chunk.segments.get(position).filter(|s| s.constant.is_none());
+                let Some(segment) = segment else { continue };
                 most = most.max(segment.counters.snapshot().accesses.iter().sum());
-                hottest = hottest.max(tiering.heat(&tables::segment_key(chunk, position)).total());
+                hottest = hottest.max(tiering.heat(&SegmentKey::of(chunk, segment)).total());
                 if let Some(bytes) = row.bytes_by_tier.get_mut(tiers.position(segment)).and_then(|t| t.get_mut(x)) {
                     *bytes += segment.bytes();
                 }

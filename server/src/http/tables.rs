@@ -6,7 +6,7 @@ use axum::Json;
 use axum::extract::{Path, State};
 use serde::Serialize;
 use terrace_tier_store::heat::SegmentKey;
-use terrace_tier_store::table::{Chunk, Segment, Table, TableName};
+use terrace_tier_store::table::{Segment, Table, TableName};
 
 use super::page::{Page, Paged};
 use super::problem::{Problem, Result};
@@ -71,7 +71,7 @@ fn item(table: &Table) -> TableItem {
         rows: version.live_rows(),
         delta_rows: version.delta_rows(),
         chunks: version.chunks.len(),
-        segments: version.chunks.len() * table.schema().fields().len(),
+        segments: version.chunks.iter().flat_map(|c| &c.chunk.segments).filter(|s| s.constant.is_none()).count(),
         bytes,
     }
 }
@@ -94,30 +94,25 @@ pub async fn segments(
             let version = table.version();
             let tiers = TierNames::of(state);
             let schema = table.schema();
-            let total = version.chunks.len() * schema.fields().len();
+            let stored = |segment: &Segment| segment.constant.is_none();
+            let total = version.chunks.iter().flat_map(|c| &c.chunk.segments).filter(|s| stored(s)).count();
             let all = version.chunks.iter().flat_map(|entry| {
                 let chunk = &entry.chunk;
                 let (tiers, schema, tiering) = (&tiers, &schema, state.store().tiering());
-                chunk.segments.iter().zip(schema.fields()).enumerate().map(move |(column, (segment, field))| {
-                    SegmentItem {
-                        chunk: chunk.id.0,
-                        column: field.name().clone(),
-                        tier: tiers.of_segment(segment).to_owned(),
-                        rows: chunk.rows,
-                        bytes: segment.bytes(),
-                        accesses: segment.counters.snapshot().accesses,
-                        heat: tiering.heat(&segment_key(chunk, column)).accesses,
-                    }
+                let segments = chunk.segments.iter().zip(schema.fields()).filter(move |(segment, _)| stored(segment));
+                segments.map(move |(segment, field)| SegmentItem {
+                    chunk: chunk.id.0,
+                    column: field.name().clone(),
+                    tier: tiers.of_segment(segment).to_owned(),
+                    rows: chunk.rows,
+                    bytes: segment.bytes(),
+                    accesses: segment.counters.snapshot().accesses,
+                    heat: tiering.heat(&SegmentKey::of(chunk, segment)).accesses,
                 })
             });
             Ok(Json(page.cut(all, total)))
         })
         .await
-}
-
-/// The key of a chunk's segment.
-pub(super) fn segment_key(chunk: &Chunk, column: usize) -> SegmentKey {
-    SegmentKey { table: chunk.table, chunk: chunk.id, column: column as u32 }
 }
 
 /// The table `schema.name`, or `public.name`.

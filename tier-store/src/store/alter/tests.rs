@@ -50,7 +50,7 @@ fn read(store: &Store, version: &TableVersion) -> Result<Vec<Vec<Option<i64>>>> 
                 (None, Some(resident)) => Arc::clone(&resident.array),
                 (None, None) => {
                     let read = store.ssd().read_columns(chunk, &[at], Admission::Guaranteed)?.map(ColdRead::wait);
-                    Arc::clone(&read.unwrap()?.arrays[0])
+                    read.unwrap()?.columns[0].widened()?
                 }
             };
             let bounds = version.statistics.column(at)?;
@@ -69,8 +69,8 @@ fn read(store: &Store, version: &TableVersion) -> Result<Vec<Vec<Option<i64>>>> 
         RecordBatch::try_new(Arc::clone(&chunk.schema), columns.clone())?;
         add(columns);
     }
-    for batch in version.delta.iter() {
-        add(batch.columns().to_vec());
+    for rows in version.delta.iter() {
+        add(rows.batch().columns().to_vec());
     }
     Ok(rows)
 }
@@ -244,7 +244,7 @@ fn check(store: &Store, remembered: &[(Arc<Table>, Vec<Vec<Option<i64>>>)]) {
             let empty = RecordBatch::new_empty(Arc::clone(table.schema()));
             let columns = table.schema().fields().iter().map(|f| column(f.data_type(), &[Some(1)])).collect();
             let row = RecordBatch::try_new(empty.schema(), columns).unwrap();
-            assert!(matches!(store.insert(table, &[row]), Err(Error::Conflict(_))));
+            assert!(matches!(store.insert(table, &[row]), Err(Error::Conflict { .. })));
         }
     }
 }
@@ -277,7 +277,7 @@ fn inserts_and_readers_during_alter_see_one_definition_whole() {
             let row = RecordBatch::try_new(Arc::clone(table.schema()), columns).unwrap();
             match store.insert(&table, &[row]) {
                 Ok(_) => drop(acknowledged.fetch_add(1, Ordering::Relaxed)),
-                Err(Error::Conflict(_)) => {}
+                Err(Error::Conflict { .. }) => {}
                 Err(error) => panic!("{error}"),
             }
         }

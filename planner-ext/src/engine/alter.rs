@@ -1,0 +1,321 @@
+//! ALTER TABLE and COMMENT ON.
+//!
+//! The operations of one ALTER TABLE become one commit. Before it, every view that mentions the table is planned as if it
+//! were done: what would no longer plan is named, and with CASCADE goes too.
+
+use std::sync::Arc;
+
+use arrow::datatypes::{Field, SchemaRef};
+use datafusion::logical_expr::{DdlStatement, LogicalPlan};
+use datafusion::sql::parser::Statement as SqlStatement;
+use datafusion::sql::sqlparser::ast::helpers::stmt_create_table::CreateTableBuilder;
+use datafusion::sql::sqlparser::ast::{
+    AlterColumnOperation, AlterTable, AlterTableOperation, ColumnDef, ColumnOption, DropBehavior, Ident, ObjectName,
+    ObjectNamePart, RenameTableNameKind, Statement as Ast,
+};
+use terrace_tier_store::table::{Alteration, TableDefinition, TableName};
+
+use super::catalog::{Object, Snapshot};
+use super::ddl::{apply_options, check_not_other, check_schema, refuse_system, short};
+use super::parse::{CommentKind, CommentOn, Extras, NameParts, normalized, option_pairs, take_column_extras};
+use super::session::Session;
+use super::types::stored_schema;
+use super::{Engine, defaults};
+use crate::error::{Error, ErrorKind, Result, missing_table};
+
+/// The changes of a statement, and the definition as of the last of them.
+struct Changes {
+    definition: TableDefinition,
+    list: Vec<Alteration>,
+    cascade: bool,
+}
+
+impl Changes {
+    fn add(&mut self, change: Alteration) -> Result<()> {
+        self.definition = self.definition.altered(std::slice::from_ref(&change))?;
+        self.list.push(change);
+        Ok(())
+    }
+
+    fn field(&self, column: &str) -> Result<&Field> {
+        let missing = || {
+            Error::new(
+                ErrorKind::NotFound,
+                format!("column '{column}' of '{}' does not exist", short(&self.definition.name)),
+            )
+        };
+        self.definition.schema.field_with_name(column).map_err(|_| missing())
+    }
+
+    fn has(&self, column: &str) -> bool {
+        self.definition.schema.column_with_name(column).is_some()
+    }
+}
+
+/// ALTER TABLE.
+pub(super) async fn alter_table(session: &Session, alter: &AlterTable) -> Result<u64> {
+    let engine = session.engine();
+    if alter.only || alter.location.is_some() || alter.on_cluster.is_some() || alter.table_type.is_some() {
+        return Err(Error::unimplemented("write ALTER TABLE name operation, ..."));
+    }
+    let _names = engine.names.lock().await;
+    let snapshot = session.snapshot()?;
+    let parts = NameParts::new(&alter.name)?;
+    let name = parts.resolve(snapshot.default_schema());
+    refuse_system(&name)?;
+    let Some(definition) = snapshot.definition(&parts)? else {
+        let (views, external) = (&snapshot.objects().views, &snapshot.objects().external);
+        return match (views.contains_key(&name), external.contains_key(&name)) {
+            (true, _) => Err(wrong_kind(&name, "a view", "CREATE OR REPLACE VIEW")),
+            (_, true) => Err(wrong_kind(&name, "an external table", "CREATE OR REPLACE EXTERNAL TABLE")),
+            _ if alter.if_exists => Ok(0),
+            _ => Err(missing_table(&name.to_string())),
+        };
+    };
+    let before = definition.clone();
+    let mut changes = Changes { definition, list: Vec::new(), cascade: false };
+    for operation in &alter.operations {
+        translate(&snapshot, &mut changes, operation).await?;
+    }
+    if changes.list.is_empty() {
+        return Ok(0);
+    }
+    let after = &changes.definition;
+    let broken = if after.schema == before.schema && after.name == before.name {
+        Vec::new()
+    } else {
+        snapshot.views_broken_by(&name, Some(after)).await?
+    };
+    if !changes.cascade {
+        refuse_broken(&broken, &name)?;
+    }
+    let (worker, list) = (Arc::clone(engine), changes.list);
+    engine
+        .blocking(move || {
+            worker.store.alter_table(&name, &list)?;
+            broken.iter().try_for_each(|view| worker.remove_view(view).map(drop))?;
+            Ok(0)
+        })
+        .await
+}
+
+/// Refuses a change that views would not survive.
+pub(super) fn refuse_broken(broken: &[TableName], name: &TableName) -> Result<()> {
+    if broken.is_empty() {
+        return Ok(());
+    }
+    let views: Vec<String> = broken.iter().map(|view| format!("'{}'", short(view))).collect();
+    let (views, name) = (views.join(", "), short(name));
+    let message =
+        format!("'{name}' is used by view {views}; drop or replace it first, or use CASCADE where that is offered");
+    Err(Error::new(ErrorKind::FailedPrecondition, message))
+}
+
+async fn translate(snapshot: &Arc<Snapshot>, changes: &mut Changes, operation: &AlterTableOperation) -> Result<()> {
+    match operation {
+        AlterTableOperation::AddColumn { if_not_exists, column_def, column_position: None, .. } => {
+            add_column(snapshot, changes, column_def, *if_not_exists).await
+        }
+        AlterTableOperation::DropColumn { column_names, if_exists, drop_behavior, .. } => {
+            let cascade = *drop_behavior == Some(DropBehavior::Cascade);
+            column_names.iter().try_for_each(|column| drop_column(changes, column, *if_exists, cascade))
+        }
+        AlterTableOperation::RenameColumn { old_column_name, new_column_name } => {
+            let (from, to) = (normalized(old_column_name), normalized(new_column_name));
+            changes.field(&from)?;
+            changes.add(Alteration::RenameColumn { from, to })
+        }
+        AlterTableOperation::RenameTable { table_name } => rename_table(snapshot, changes, table_name),
+        AlterTableOperation::AlterColumn { column_name, op } => {
+            alter_column(snapshot, changes, &normalized(column_name), op)
+        }
+        AlterTableOperation::SetOptionsParens { options } => {
+            let pairs = option_pairs(options.clone())?;
+            let mut settings = changes.definition.options.clone();
+            let comment = apply_options(&mut settings, &pairs)?;
+            changes.add(Alteration::SetOptions(settings))?;
+            match comment {
+                Some(text) => changes.add(Alteration::Comment { column: None, text: Some(text) }),
+                None => Ok(()),
+            }
+        }
+        other => Err(Error::unimplemented(format!(
+            "ALTER TABLE .. {other} is not supported; there are ADD, DROP and RENAME COLUMN, ALTER COLUMN .. SET DEFAULT, \
+             DROP DEFAULT and DROP NOT NULL, RENAME TO, and SET (option = 'value')"
+        ))),
+    }
+}
+
+async fn add_column(
+    snapshot: &Arc<Snapshot>,
+    changes: &mut Changes,
+    column: &ColumnDef,
+    if_not_exists: bool,
+) -> Result<()> {
+    let mut column = column.clone();
+    let name = normalized(&column.name);
+    if if_not_exists && changes.has(&name) {
+        return Ok(());
+    }
+    let foreign = |option: &ColumnOption| !matches!(option, ColumnOption::Null | ColumnOption::NotNull);
+    let mut extras = Extras::default();
+    take_column_extras(&mut column, &mut extras);
+    if let Some(option) = column.options.iter().find(|option| foreign(&option.option)) {
+        return Err(Error::unimplemented(format!("ADD COLUMN .. {option} is not supported")));
+    }
+    let schema = planned_columns(snapshot, vec![column]).await?;
+    let field = schema.field(0).clone();
+    let default = extras.defaults.pop().map(|(_, text)| text);
+    let value = match &default {
+        Some(text) => {
+            let expr = defaults::expression(snapshot.template(), text, &field)?;
+            if expr.is_volatile() {
+                let message = format!(
+                    "DEFAULT {text} differs from row to row, and the rows that are there get one value; add column '{name}' \
+                     without it, then use ALTER COLUMN .. SET DEFAULT"
+                );
+                return Err(Error::invalid(message));
+            }
+            Some(defaults::value_now(snapshot.template(), text, &field)?)
+        }
+        None => None,
+    };
+    changes.add(Alteration::AddColumn { field, default, value })?;
+    match extras.comments.pop() {
+        Some((_, text)) => changes.add(Alteration::Comment { column: Some(name), text: Some(text) }),
+        None => Ok(()),
+    }
+}
+
+/// Types as CREATE TABLE understands them.
+async fn planned_columns(snapshot: &Arc<Snapshot>, columns: Vec<ColumnDef>) -> Result<SchemaRef> {
+    let name = ObjectName(vec![ObjectNamePart::Identifier(Ident::with_quote('"', "added column"))]);
+    let create = CreateTableBuilder::new(name).columns(columns).build();
+    let statement = SqlStatement::Statement(Box::new(Ast::CreateTable(create)));
+    match snapshot.plan(statement).await? {
+        LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(create)) => {
+            stored_schema(create.input.schema().as_arrow(), &[])
+        }
+        _ => Err(Error::new(ErrorKind::Internal, "the column was not planned as one")),
+    }
+}
+
+fn drop_column(changes: &mut Changes, column: &Ident, if_exists: bool, cascade: bool) -> Result<()> {
+    let name = normalized(column);
+    if if_exists && !changes.has(&name) {
+        return Ok(());
+    }
+    changes.field(&name)?;
+    let definition = &changes.definition;
+    let used_by = if definition.primary_key.contains(&name) {
+        Some("the primary key")
+    } else if definition.options.cluster_by.contains(&name) {
+        Some("cluster_by")
+    } else {
+        None
+    };
+    if let (Some(user), false) = (used_by, cascade) {
+        let message = format!("column '{name}' belongs to {user}; use CASCADE to change that too");
+        return Err(Error::new(ErrorKind::FailedPrecondition, message));
+    }
+    changes.cascade |= cascade;
+    changes.add(Alteration::DropColumn(name))
+}
+
+fn rename_table(snapshot: &Snapshot, changes: &mut Changes, to: &RenameTableNameKind) -> Result<()> {
+    let (RenameTableNameKind::As(to) | RenameTableNameKind::To(to)) = to;
+    // Without a schema the table stays in its own.
+    let to = NameParts::new(to)?.resolve(&changes.definition.name.schema);
+    check_schema(snapshot, &to.schema)?;
+    check_not_other(snapshot.objects(), &to)?;
+    changes.add(Alteration::Rename(to))
+}
+
+fn alter_column(
+    snapshot: &Snapshot,
+    changes: &mut Changes,
+    column: &str,
+    operation: &AlterColumnOperation,
+) -> Result<()> {
+    let field = changes.field(column)?.clone();
+    let column = column.to_owned();
+    match operation {
+        AlterColumnOperation::SetDefault { value } => {
+            let text = value.to_string();
+            defaults::value_now(snapshot.template(), &text, &field)?;
+            changes.add(Alteration::SetDefault { column, default: Some(text) })
+        }
+        AlterColumnOperation::DropDefault => changes.add(Alteration::SetDefault { column, default: None }),
+        AlterColumnOperation::DropNotNull => changes.add(Alteration::DropNotNull(column)),
+        AlterColumnOperation::SetDataType { .. } => Err(Error::unimplemented(format!(
+            "the type of a column cannot be changed; add another column, or use CREATE OR REPLACE TABLE .. AS SELECT with a \
+             CAST of '{column}'"
+        ))),
+        _ => Err(Error::unimplemented(format!(
+            "ALTER COLUMN '{column}' {operation} is not supported; use CREATE OR REPLACE TABLE .. AS SELECT"
+        ))),
+    }
+}
+
+/// COMMENT ON TABLE, VIEW or COLUMN.
+pub(super) async fn comment_on(session: &Session, command: &CommentOn) -> Result<u64> {
+    let engine = session.engine();
+    let _names = engine.names.lock().await;
+    let snapshot = session.snapshot()?;
+    let name = command.object.resolve(snapshot.default_schema());
+    refuse_system(&name)?;
+    let (worker, command) = (Arc::clone(engine), command.clone());
+    let is_table = snapshot.definition(&command.object)?.is_some();
+    let objects = snapshot.objects();
+    let view = objects.views.get(&name).cloned();
+    let external = objects.external.get(&name).cloned();
+    let known = match &command.kind {
+        CommentKind::Table if view.is_some() => return Err(wrong_kind(&name, "a view", "COMMENT ON VIEW")),
+        CommentKind::View if is_table || external.is_some() => {
+            return Err(wrong_kind(&name, "a table", "COMMENT ON TABLE"));
+        }
+        _ => is_table || view.is_some() || external.is_some(),
+    };
+    if !known {
+        return if command.if_exists { Ok(0) } else { Err(missing_table(&name.to_string())) };
+    }
+    let column = match command.kind {
+        CommentKind::Column(column) => Some(column),
+        CommentKind::Table | CommentKind::View => None,
+    };
+    let text = command.text;
+    if !is_table && let Some(column) = &column {
+        let provider = snapshot.provider(&name).await?;
+        if provider.is_none_or(|p| p.schema().column_with_name(column).is_none()) {
+            return Err(Error::new(ErrorKind::NotFound, format!("column '{}.{column}' does not exist", short(&name))));
+        }
+    }
+    engine.blocking(move || store_comment(&worker, &name, view, external, column, text).map(|()| 0)).await
+}
+
+fn wrong_kind(name: &TableName, is: &str, instead: &str) -> Error {
+    Error::invalid(format!("'{}' is {is}; use {instead}", short(name)))
+}
+
+fn store_comment(
+    engine: &Engine,
+    name: &TableName,
+    view: Option<Object>,
+    external: Option<Object>,
+    column: Option<String>,
+    text: Option<String>,
+) -> Result<()> {
+    let noted = |mut object: Object| {
+        match (&column, &text) {
+            (None, text) => object.comment.clone_from(text),
+            (Some(column), Some(text)) => drop(object.column_comments.insert(column.clone(), text.clone())),
+            (Some(column), None) => drop(object.column_comments.remove(column)),
+        }
+        object
+    };
+    match (view, external) {
+        (Some(view), _) => engine.put_view(&noted(view)),
+        (None, Some(external)) => engine.put_external(&noted(external)),
+        (None, None) => Ok(engine.store.alter_table(name, &[Alteration::Comment { column, text }]).map(drop)?),
+    }
+}

@@ -1,0 +1,151 @@
+//! Defaults of columns: SQL text in the catalog, an expression in a plan.
+//!
+//! A default mentions no column, so that it can be evaluated anywhere. `now()` and its like are evaluated once per
+//! statement, `random()` and its like for each row. A default that cannot become a value of its column is refused when it
+//! is declared, not when rows arrive.
+
+use std::collections::HashMap;
+
+use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
+use arrow::datatypes::{Field, Schema};
+use datafusion::common::DFSchema;
+use datafusion::common::tree_node::TreeNode;
+use datafusion::execution::session_state::SessionState;
+use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, col};
+use datafusion::sql::parser::Statement as SqlStatement;
+use datafusion::sql::sqlparser::ast::{
+    Expr as AstExpr, Insert, ObjectName, Query, SetExpr, Statement as Ast, TableObject, Value, ValueWithSpan,
+};
+use datafusion::sql::sqlparser::dialect::GenericDialect;
+use datafusion::sql::sqlparser::parser::Parser;
+use terrace_tier_store::table::TableDefinition;
+
+use super::catalog::Snapshot;
+use super::parse::{NameParts, normalized};
+use super::types::matching;
+use crate::error::{Error, Result};
+
+/// The expression of a default, with the type of its column.
+pub(super) fn expression(state: &SessionState, text: &str, field: &Field) -> Result<Expr> {
+    let refuse =
+        |error: Error| Error::invalid(format!("DEFAULT {text} of column '{}': {}", field.name(), error.message()));
+    let none = DFSchema::empty();
+    let parsed = state.create_logical_expr(text, &none).map_err(|e| refuse(e.into()))?;
+    let foreign = parsed.exists(|e| {
+        Ok(matches!(
+            e,
+            Expr::AggregateFunction(_)
+                | Expr::WindowFunction(_)
+                | Expr::Placeholder(_)
+                | Expr::ScalarSubquery(_)
+                | Expr::InSubquery(_)
+                | Expr::Exists(_)
+        ))
+    })?;
+    if foreign {
+        return Err(refuse(Error::invalid("only constants and functions of them can be a default")));
+    }
+    parsed.cast_to(field.data_type(), &none).map_err(|e| refuse(e.into()))
+}
+
+/// Refuses a default that is no value of its column, and returns the value it has now, as one row.
+pub(super) fn value_now(state: &SessionState, text: &str, field: &Field) -> Result<ArrayRef> {
+    let expr = expression(state, text, field)?;
+    let evaluate = || -> datafusion::error::Result<ArrayRef> {
+        let physical = state.create_physical_expr(expr, &DFSchema::empty())?;
+        let options = RecordBatchOptions::new().with_row_count(Some(1));
+        let row = RecordBatch::try_new_with_options(Schema::empty().into(), Vec::new(), &options)?;
+        physical.evaluate(&row)?.into_array(1)
+    };
+    evaluate().map_err(|e| {
+        Error::invalid(format!("DEFAULT {text} of column '{}': {}", field.name(), Error::from(e).message()))
+    })
+}
+
+/// The defaults of a table's columns, by name.
+pub(super) fn of_table(state: &SessionState, definition: &TableDefinition) -> Result<HashMap<String, Expr>> {
+    let mut defaults = HashMap::new();
+    for (column, field) in definition.columns.iter().zip(definition.schema.fields()) {
+        if let Some(text) = &column.default {
+            defaults.insert(field.name().clone(), expression(state, text, field)?);
+        }
+    }
+    Ok(defaults)
+}
+
+/// Gives rows that come from elsewhere the defaults of the columns they lack.
+pub(super) fn fill(state: &SessionState, plan: LogicalPlan, definition: &TableDefinition) -> Result<LogicalPlan> {
+    let incoming = plan.schema().as_arrow().clone();
+    let mut lacking = of_table(state, definition)?;
+    lacking.retain(|name, _| matching(&incoming, name).is_none());
+    if lacking.is_empty() {
+        return Ok(plan);
+    }
+    let given: Vec<Expr> = plan.schema().columns().into_iter().map(col).collect();
+    let added = lacking.into_iter().map(|(name, value)| value.alias(name));
+    Ok(LogicalPlanBuilder::from(plan).project(given.into_iter().chain(added))?.build()?)
+}
+
+/// Writes the defaults into an INSERT that says DEFAULT; other statements stay as they are.
+pub(super) fn write_out(snapshot: &Snapshot, statement: SqlStatement) -> Result<SqlStatement> {
+    let SqlStatement::Statement(ast) = statement else { return Ok(statement) };
+    let mut ast = *ast;
+    if let Ast::Insert(insert) = &mut ast
+        && let TableObject::TableName(name) = &insert.table
+        && let Some(table) = snapshot.definition(&NameParts::new(name)?)?
+    {
+        write_out_values(insert, &table)?;
+    }
+    Ok(SqlStatement::Statement(Box::new(ast)))
+}
+
+fn write_out_values(insert: &mut Insert, table: &TableDefinition) -> Result<()> {
+    let all = || table.schema.fields().iter().map(|f| f.name().clone());
+    let columns: Vec<String> =
+        if insert.columns.is_empty() { all().collect() } else { insert.columns.iter().filter_map(last_part).collect() };
+    if insert.source.is_none() && insert.assignments.is_empty() {
+        // INSERT .. DEFAULT VALUES
+        let row = all().map(|name| default_of(table, &name)).collect::<Result<Vec<_>>>()?;
+        insert.source = Some(Box::new(values_query(row)?));
+        return Ok(());
+    }
+    let Some(SetExpr::Values(values)) = insert.source.as_mut().map(|query| query.body.as_mut()) else { return Ok(()) };
+    for row in &mut values.rows {
+        for (value, column) in row.content.iter_mut().zip(&columns) {
+            if is_default(value) {
+                *value = default_of(table, column)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn last_part(name: &ObjectName) -> Option<String> {
+    name.0.last().and_then(|part| part.as_ident()).map(normalized)
+}
+
+/// The parser takes the word DEFAULT for a name.
+fn is_default(value: &AstExpr) -> bool {
+    matches!(value, AstExpr::Identifier(name) if name.quote_style.is_none() && name.value.eq_ignore_ascii_case("default"))
+}
+
+fn default_of(table: &TableDefinition, column: &str) -> Result<AstExpr> {
+    let position = table.schema.column_with_name(column).map(|(position, _)| position);
+    let default = position.and_then(|position| table.columns.get(position)?.default.as_deref());
+    match default {
+        Some(text) => parse_expression(text),
+        None => Ok(AstExpr::Value(ValueWithSpan::from(Value::Null))),
+    }
+}
+
+fn parse_expression(text: &str) -> Result<AstExpr> {
+    let parsed = Parser::new(&GenericDialect {}).try_with_sql(text).and_then(|mut parser| parser.parse_expr());
+    parsed.map_err(|e| Error::invalid(format!("DEFAULT {text}: {e}")))
+}
+
+fn values_query(row: Vec<AstExpr>) -> Result<Query> {
+    let row: Vec<String> = row.iter().map(ToString::to_string).collect();
+    let text = format!("VALUES ({})", row.join(", "));
+    let parsed = Parser::new(&GenericDialect {}).try_with_sql(&text).and_then(|mut parser| parser.parse_query());
+    parsed.map(|query| *query).map_err(|e| Error::invalid(format!("{text}: {e}")))
+}

@@ -1,0 +1,232 @@
+//! SHOW and DESCRIBE as queries over `information_schema`, and the statements that recreate what there is.
+
+use std::sync::Arc;
+
+use arrow::datatypes::{DataType, Field, FieldRef, IntervalUnit, TimeUnit};
+use datafusion::error::DataFusionError;
+use datafusion::logical_expr::planner::TypePlanner;
+use datafusion::sql::parser::{DFParser, Statement as SqlStatement};
+use datafusion::sql::sqlparser::ast::{
+    DataType as SqlType, ObjectName, ShowStatementFilter, ShowStatementFilterPosition, ShowStatementOptions,
+    Statement as Ast,
+};
+use terrace_tier_store::table::{ChunkAdmission, Durability, TableDefinition, TableName, TableOptions};
+
+use super::CATALOG;
+use super::catalog::Snapshot;
+use super::parse::NameParts;
+use crate::error::{Error, Result, missing_table};
+
+/// A SHOW or DESCRIBE as a query; other statements stay as they are.
+pub(super) async fn as_query(snapshot: &Arc<Snapshot>, statement: SqlStatement) -> Result<SqlStatement> {
+    let SqlStatement::Statement(ast) = &statement else { return Ok(statement) };
+    let text = match ast.as_ref() {
+        Ast::ShowTables { show_options, .. } => show_tables(snapshot, show_options)?,
+        Ast::ShowSchemas { show_options, .. } => {
+            let filter = filter(show_options, "schema_name")?;
+            format!(
+                "SELECT catalog_name, schema_name FROM information_schema.schemata WHERE {filter} ORDER BY schema_name"
+            )
+        }
+        Ast::ShowColumns { show_options, full, extended } => {
+            let table = show_options.show_in.as_ref().and_then(|scope| scope.parent_name.as_ref());
+            let table = table.ok_or_else(|| Error::invalid("write SHOW COLUMNS FROM table"))?;
+            let list = match full | extended {
+                true => "*",
+                false => "table_catalog, table_schema, table_name, column_name, data_type, is_nullable",
+            };
+            let filter = filter(show_options, "column_name")?;
+            let of_table = columns_of(snapshot, table).await?;
+            format!(
+                "SELECT {list} FROM information_schema.columns WHERE {of_table} AND {filter} ORDER BY ordinal_position"
+            )
+        }
+        Ast::ExplainTable { table_name, .. } => {
+            let of_table = columns_of(snapshot, table_name).await?;
+            format!(
+                "SELECT column_name, data_type, is_nullable, column_default, column_comment \
+                 FROM information_schema.columns WHERE {of_table} ORDER BY ordinal_position"
+            )
+        }
+        Ast::ShowCreate { obj_name, .. } => show_create(snapshot, obj_name)?,
+        _ => return Ok(statement),
+    };
+    let parsed = DFParser::parse_sql(&text)?.pop_front();
+    parsed.ok_or_else(|| Error::invalid("the statement is empty"))
+}
+
+fn show_tables(snapshot: &Snapshot, options: &ShowStatementOptions) -> Result<String> {
+    let list = "table_catalog, table_schema, table_name, table_type";
+    let name_filter = filter(options, "table_name")?;
+    let schema = options.show_in.as_ref().and_then(|scope| scope.parent_name.as_ref());
+    let schema_filter = match schema {
+        None => "true".to_owned(),
+        Some(name) => {
+            let name = NameParts::new(name)?.name;
+            if !snapshot.schema_names().contains(&name) {
+                return Err(Error::new(crate::ErrorKind::NotFound, format!("schema '{name}' does not exist")));
+            }
+            format!("table_schema = {}", quoted_text(&name))
+        }
+    };
+    Ok(format!(
+        "SELECT {list} FROM information_schema.tables WHERE {schema_filter} AND {name_filter} ORDER BY table_schema, table_name"
+    ))
+}
+
+/// The condition of LIKE, ILIKE or WHERE.
+fn filter(options: &ShowStatementOptions, column: &str) -> Result<String> {
+    if options.starts_with.is_some() || options.limit.is_some() {
+        return Err(Error::unimplemented("SHOW takes LIKE, ILIKE or WHERE"));
+    }
+    let filter = match &options.filter_position {
+        None => return Ok("true".to_owned()),
+        Some(ShowStatementFilterPosition::Infix(filter) | ShowStatementFilterPosition::Suffix(filter)) => filter,
+    };
+    Ok(match filter {
+        ShowStatementFilter::Like(pattern) | ShowStatementFilter::NoKeyword(pattern) => {
+            format!("{column} LIKE {}", quoted_text(pattern))
+        }
+        ShowStatementFilter::ILike(pattern) => format!("{column} ILIKE {}", quoted_text(pattern)),
+        ShowStatementFilter::Where(condition) => format!("({condition})"),
+    })
+}
+
+/// The condition that picks the columns of a table or view that can be read.
+async fn columns_of(snapshot: &Arc<Snapshot>, name: &ObjectName) -> Result<String> {
+    let name = NameParts::new(name)?.resolve(snapshot.default_schema());
+    if snapshot.provider(&name).await?.is_none() {
+        return Err(missing_table(&name.to_string()));
+    }
+    Ok(format!("table_schema = {} AND table_name = {}", quoted_text(&name.schema), quoted_text(&name.name)))
+}
+
+fn show_create(snapshot: &Snapshot, name: &ObjectName) -> Result<String> {
+    let parts = NameParts::new(name)?;
+    let name = parts.resolve(snapshot.default_schema());
+    let objects = snapshot.objects();
+    let text = match (snapshot.definition(&parts)?, objects.views.get(&name).or_else(|| objects.external.get(&name))) {
+        (Some(definition), _) => create_table(&definition),
+        (None, Some(object)) => object.sql.clone(),
+        (None, None) => return Err(missing_table(&name.to_string())),
+    };
+    Ok(format!(
+        "SELECT {} AS table_catalog, {} AS table_schema, {} AS table_name, {} AS definition",
+        quoted_text(CATALOG),
+        quoted_text(&name.schema),
+        quoted_text(&name.name),
+        quoted_text(&text)
+    ))
+}
+
+/// The CREATE TABLE statement of a table.
+pub(super) fn create_table(definition: &TableDefinition) -> String {
+    let mut parts = Vec::new();
+    for (column, field) in definition.columns.iter().zip(definition.schema.fields()) {
+        let mut part = format!("  {} {}", quoted_name(field.name()), sql_type(field.data_type()));
+        let in_key = definition.primary_key.contains(field.name());
+        if !field.is_nullable() && !in_key {
+            part.push_str(" NOT NULL");
+        }
+        if let Some(default) = &column.default {
+            part.push_str(&format!(" DEFAULT {default}"));
+        }
+        if let Some(comment) = &column.comment {
+            part.push_str(&format!(" COMMENT {}", quoted_text(comment)));
+        }
+        parts.push(part);
+    }
+    if !definition.primary_key.is_empty() {
+        let names: Vec<String> = definition.primary_key.iter().map(|name| quoted_name(name)).collect();
+        parts.push(format!("  PRIMARY KEY ({})", names.join(", ")));
+    }
+    let options = option_list(definition);
+    let with = if options.is_empty() { String::new() } else { format!(" WITH ({})", options.join(", ")) };
+    format!("CREATE TABLE {} (\n{}\n){with}", qualified(&definition.name), parts.join(",\n"))
+}
+
+/// Settings that differ from the default, as in WITH.
+fn option_list(definition: &TableDefinition) -> Vec<String> {
+    let (options, usual) = (&definition.options, TableOptions::default());
+    let mut list = Vec::new();
+    if options.cluster_by != usual.cluster_by {
+        list.push(format!("cluster_by = {}", quoted_text(&options.cluster_by.join(", "))));
+    }
+    if options.chunk_rows != usual.chunk_rows {
+        list.push(format!("chunk_rows = {}", options.chunk_rows));
+    }
+    if options.durability == Durability::None {
+        list.push("durability = 'none'".to_owned());
+    }
+    if options.admission == ChunkAdmission::Ssd {
+        list.push("admission = 'ssd'".to_owned());
+    }
+    list.extend(definition.comment.as_ref().map(|comment| format!("comment = {}", quoted_text(comment))));
+    list
+}
+
+fn qualified(name: &TableName) -> String {
+    format!("{}.{}", quoted_name(&name.schema), quoted_name(&name.name))
+}
+
+/// A name as it must be written to mean just this; plain names stay without quotes.
+fn quoted_name(name: &str) -> String {
+    use datafusion::sql::sqlparser::keywords::ALL_KEYWORDS;
+    let plain = name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_')
+        && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
+        && ALL_KEYWORDS.binary_search(&name.to_ascii_uppercase().as_str()).is_err();
+    if plain { name.to_owned() } else { format!("\"{}\"", name.replace('"', "\"\"")) }
+}
+
+fn quoted_text(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "''"))
+}
+
+/// A type as SQL has it; `ARROW('...')` for the others.
+fn sql_type(data_type: &DataType) -> String {
+    let name = match data_type {
+        DataType::Boolean => "BOOLEAN",
+        DataType::Int8 => "TINYINT",
+        DataType::Int16 => "SMALLINT",
+        DataType::Int32 => "INT",
+        DataType::Int64 => "BIGINT",
+        DataType::UInt8 => "TINYINT UNSIGNED",
+        DataType::UInt16 => "SMALLINT UNSIGNED",
+        DataType::UInt32 => "INT UNSIGNED",
+        DataType::UInt64 => "BIGINT UNSIGNED",
+        DataType::Float32 => "REAL",
+        DataType::Float64 => "DOUBLE",
+        DataType::Utf8View => "VARCHAR",
+        DataType::BinaryView => "BYTEA",
+        DataType::Date32 => "DATE",
+        DataType::Time64(TimeUnit::Nanosecond) => "TIME",
+        DataType::Interval(IntervalUnit::MonthDayNano) => "INTERVAL",
+        DataType::Timestamp(TimeUnit::Nanosecond, None) => "TIMESTAMP",
+        DataType::Timestamp(TimeUnit::Microsecond, None) => "TIMESTAMP(6)",
+        DataType::Timestamp(TimeUnit::Millisecond, None) => "TIMESTAMP(3)",
+        DataType::Timestamp(TimeUnit::Second, None) => "TIMESTAMP(0)",
+        DataType::Decimal128(precision, scale) if *scale >= 0 => return format!("DECIMAL({precision}, {scale})"),
+        other => return format!("ARROW({})", quoted_text(&other.to_string())),
+    };
+    name.to_owned()
+}
+
+/// Reads `ARROW('type')`, for types that SQL has no name for.
+#[derive(Debug)]
+pub(super) struct ArrowTypes;
+
+impl TypePlanner for ArrowTypes {
+    fn plan_type_field(&self, sql_type: &SqlType) -> Result<Option<FieldRef>, DataFusionError> {
+        let SqlType::Custom(name, arguments) = sql_type else { return Ok(None) };
+        if !name.to_string().eq_ignore_ascii_case("arrow") {
+            return Ok(None);
+        }
+        let [text] = arguments.as_slice() else {
+            return Err(Error::invalid("write ARROW('type'), such as ARROW('Timestamp(us, \"UTC\")')").into());
+        };
+        let text = text.trim_matches('\'').replace("''", "'");
+        let data_type: DataType =
+            text.parse().map_err(|e| Error::invalid(format!("'{text}' is no type of Arrow: {e}")))?;
+        Ok(Some(Arc::new(Field::new("", data_type, true))))
+    }
+}
