@@ -44,7 +44,7 @@ pub struct Relocation {
 impl Relocation {
     /// Bytes of the segment's image; 0 when there is no such column.
     pub fn bytes(&self) -> u64 {
-        self.chunk.segments.get(self.column).map_or(0, Segment::bytes)
+        self.chunk.segments.get(self.column).map_or(0, |segment| segment.bytes())
     }
 }
 

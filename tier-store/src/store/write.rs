@@ -15,7 +15,7 @@ use roaring::RoaringBitmap;
 use super::commit::TableWrites;
 use super::core::Core;
 use super::draft::Draft;
-use crate::catalog::records::{TableRecord, encode, encode_batches};
+use crate::catalog::records::{TableRecord, encode};
 use crate::catalog::{Commit, Space, key};
 use crate::error::{Error, Result};
 use crate::table::delta::DeltaEntry;
