@@ -61,6 +61,13 @@ impl SegmentCounters {
         }
     }
 
+    /// Begins at `counts` instead of zero; for a segment that nobody reads yet.
+    pub(crate) fn start_at(&self, counts: &PatternCounts) {
+        let pairs = self.accesses.iter().zip(counts.accesses);
+        pairs.for_each(|(counter, count)| counter.store(count as u32, Ordering::Relaxed));
+        self.values.iter().zip(counts.values).for_each(|(counter, count)| counter.store(count, Ordering::Relaxed));
+    }
+
     /// A copy of all counters (not atomic across patterns).
     pub fn snapshot(&self) -> PatternCounts {
         PatternCounts {

@@ -90,6 +90,15 @@ struct ChunkHeat {
     segments: Vec<Tracked>,
 }
 
+/// What a chunk took over from the chunks whose rows it holds now.
+#[derive(Debug, Clone)]
+pub struct Heritage {
+    /// The chunks, with the share of the rows that came from each.
+    pub(crate) parents: Vec<(ChunkId, f32)>,
+    /// Counters that its segments began with, in their order.
+    pub(crate) counts: Vec<PatternCounts>,
+}
+
 /// Decayed accesses of all segments. About 120 bytes per segment.
 #[derive(Debug, Clone, Default)]
 pub struct Heat {
@@ -103,11 +112,13 @@ impl Heat {
         let decay = if half_life_epochs > 0.0 { 0.5_f64.powf(1.0 / half_life_epochs) as f32 } else { 0.0 };
         self.observations += 1;
         for chunk in chunks {
-            let entry = self.chunks.entry((chunk.table, chunk.id)).or_insert_with(|| ChunkHeat {
-                weight: 0.0,
-                seen: 0,
-                segments: Vec::new(),
-            });
+            let key = (chunk.table, chunk.id);
+            if !self.chunks.contains_key(&key) {
+                let heir = chunk.heritage.get().map(|heritage| self.inherited(chunk, heritage));
+                let new = ChunkHeat { weight: 0.0, seen: 0, segments: Vec::new() };
+                self.chunks.insert(key, heir.unwrap_or(new));
+            }
+            let Some(entry) = self.chunks.get_mut(&key) else { continue };
             entry.seen = self.observations;
             entry.weight = entry.weight * decay + 1.0;
             for segment in chunk.segments.iter().filter(|segment| segment.constant.is_none()) {
@@ -121,6 +132,30 @@ impl Heat {
             }
         }
         self.chunks.retain(|_, chunk| chunk.seen == self.observations);
+    }
+
+    /// The heat of a chunk before its first observation: the mean of its parents', which are known until the end of it.
+    fn inherited(&self, chunk: &Chunk, heritage: &Heritage) -> ChunkHeat {
+        let parents = || {
+            let known = |(id, share): &(ChunkId, f32)| Some((self.chunks.get(&(chunk.table, *id))?, *share));
+            heritage.parents.iter().filter_map(known)
+        };
+        let weight = parents().map(|(parent, _)| parent.weight).fold(0.0, f32::max);
+        let mut segments: Vec<Tracked> = Vec::new();
+        for (segment, last) in chunk.segments.iter().zip(&heritage.counts) {
+            let place = segment.column.0 as usize;
+            segments.resize(segments.len().max(place + 1), Tracked::default());
+            let Some(tracked) = segments.get_mut(place) else { continue };
+            tracked.last = *last;
+            for (parent, share) in parents() {
+                let Some(from) = parent.segments.get(place) else { continue };
+                let heat = mean(from, parent.weight);
+                let add = |(sum, value): (&mut f32, f32)| *sum += value * share * weight;
+                tracked.sums.accesses.iter_mut().zip(heat.accesses).for_each(add);
+                tracked.sums.values.iter_mut().zip(heat.values).for_each(add);
+            }
+        }
+        ChunkHeat { weight, seen: 0, segments }
     }
 
     /// The heat of one segment; zero when it was never observed.

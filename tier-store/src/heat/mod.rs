@@ -9,4 +9,4 @@ pub mod decay;
 
 pub use access::AccessTotals;
 pub use counters::{Pattern, PatternCounts, SegmentCounters};
-pub use decay::{Heat, SegmentHeat, SegmentKey};
+pub use decay::{Heat, Heritage, SegmentHeat, SegmentKey};

@@ -11,6 +11,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::commit::Publications;
+use super::compact::CompactionCounters;
 use crate::catalog::{Catalog, Commit, Space, key};
 use crate::clock::Clock;
 use crate::error::{Error, Result};
@@ -18,7 +19,7 @@ use crate::heat::AccessTotals;
 use crate::migrate::HomeTier;
 use crate::placement::{Calibration, EpochReport, TableSnapshot, TieringHost};
 use crate::table::delta::SealRule;
-use crate::table::{Chunk, Resident, Table, TableId, TableName, TableVersion};
+use crate::table::{Chunk, ChunkAdmission, Resident, Table, TableId, TableName, TableVersion};
 use crate::tier::ssd::SsdTier;
 use crate::tier::{Account, MemoryTier, TierId, TierKind, codec};
 
@@ -68,6 +69,7 @@ pub struct Core {
     /// Locked for writing while tables come and go and while versions are published.
     pub(super) tables: RwLock<BTreeMap<TableName, Arc<Table>>>,
     pub(super) publications: Mutex<Publications>,
+    pub(super) compactions: CompactionCounters,
     /// Held while the set of tables changes.
     pub(super) ddl: Mutex<()>,
     pub(super) next_table: AtomicU64,
@@ -97,15 +99,21 @@ impl Core {
         self.schema_version.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Gives a new chunk DRAM copies while the budget allows; a full budget is normal and leaves the rest at home.
-    pub(crate) fn admit(&self, chunk: &Chunk, file: &[u8]) -> Result<()> {
-        let Some(dram) = self.memory_tiers.iter().find(|t| t.kind() == TierKind::Dram) else { return Ok(()) };
-        for (segment, field) in chunk.segments.iter().zip(chunk.schema.fields()) {
+    /// Where new rows of a table start; `None`: at home.
+    pub(crate) fn admission(&self, table: &Table) -> Option<TierId> {
+        let dram = self.memory_tiers.iter().find(|t| t.kind() == TierKind::Dram).map(|t| t.id());
+        dram.filter(|_| table.options().admission == ChunkAdmission::Auto)
+    }
+
+    /// Gives each column of a new chunk a copy on the tier that `tier` says; a full budget is normal and leaves it at home.
+    pub(crate) fn admit(&self, chunk: &Chunk, file: &[u8], tier: &dyn Fn(usize) -> Option<TierId>) -> Result<()> {
+        for (column, (segment, field)) in chunk.segments.iter().zip(chunk.schema.fields()).enumerate() {
+            let Some(tier) = tier(column).and_then(|id| self.memory_tiers.get(usize::from(id.0))) else { continue };
             let range = segment.home.offset as usize..(segment.home.offset + segment.home.len) as usize;
-            let (Some(stored), true) = (file.get(range), dram.has_room(segment.bytes())) else { continue };
+            let (Some(stored), true) = (file.get(range), tier.has_room(segment.bytes())) else { continue };
             let (home, rows) = (&segment.home, chunk.rows as usize);
             let image = codec::image(home, field.data_type(), rows, Buffer::from(stored))?;
-            match dram.store(&image) {
+            match tier.store(&image) {
                 Ok(bytes) => {
                     let array = codec::decode_image(home, field.data_type(), rows, &bytes.buffer)?;
                     segment.resident.store(Some(Arc::new(Resident { tier: bytes.tier, array, bytes })));

@@ -15,12 +15,12 @@ use crate::catalog::{ChunkRecord, Commit, Space, key};
 use crate::error::{Error, Result};
 use crate::table::delta::DeltaEntry;
 use crate::table::ingest::SealedChunk;
-use crate::table::{Chunk, ChunkEntry, ChunkId, ChunkStatistics, DeltaRows, Head, Table, TableVersion};
+use crate::table::{Chunk, ChunkEntry, ChunkId, ChunkStatistics, DeltaRows, Head, Table, TableVersion, Whereabouts};
 
 /// What holds rows: a version of a table names them by it.
 #[derive(Debug, Clone)]
 pub(super) enum Holder {
-    Chunk(Arc<Chunk>),
+    Chunk(Arc<Whereabouts>),
     Delta(Arc<DeltaEntry>),
 }
 
@@ -48,6 +48,7 @@ pub(super) struct Draft<'a> {
     /// Positions in `chunks` and `delta` where rows were deleted.
     touched: (BTreeSet<usize>, BTreeSet<usize>),
     sealed: HashSet<u64>,
+    replaced: HashSet<ChunkId>,
     /// Positions by id; made when the first row is deleted.
     index: Option<(HashMap<ChunkId, usize>, HashMap<u64, usize>)>,
 }
@@ -74,6 +75,7 @@ impl<'a> Draft<'a> {
             rows: Vec::new(),
             touched: Default::default(),
             sealed: HashSet::new(),
+            replaced: HashSet::new(),
             index: None,
         })
     }
@@ -97,7 +99,7 @@ impl<'a> Draft<'a> {
         });
         let (found, touched) = match holder {
             Holder::Chunk(chunk) => {
-                let at = chunks.get(&chunk.id).copied();
+                let at = chunks.get(&chunk.chunk).copied();
                 (at.and_then(|i| Some((i, &mut self.chunks.get_mut(i)?.deletions))), &mut self.touched.0)
             }
             Holder::Delta(entry) => {
@@ -125,15 +127,24 @@ impl<'a> Draft<'a> {
     /// Rows of a sealed entry that were deleted since `seen`.
     pub(super) fn deleted_since(&self, seen: &DeltaRows) -> RoaringBitmap {
         let now = self.delta.iter().find(|d| d.entry.sequence == seen.entry.sequence);
-        let mut deleted = match now {
-            Some(now) => now.deletions.as_deref().cloned().unwrap_or_default(),
-            // An entry without live rows is no longer there.
-            None => (0..seen.batch().num_rows() as u32).collect(),
-        };
-        if let Some(before) = &seen.deletions {
-            deleted -= before.as_ref();
+        since(now.map(|d| &d.deletions), &seen.deletions, seen.batch().num_rows() as u32)
+    }
+
+    /// Rows of a chunk that were deleted since `seen`.
+    pub(super) fn deleted_of_chunk_since(&self, seen: &ChunkEntry) -> RoaringBitmap {
+        let now = self.chunks.iter().find(|c| c.chunk.id == seen.chunk.id);
+        since(now.map(|c| &c.deletions), &seen.deletions, seen.chunk.rows)
+    }
+
+    /// Puts chunks in the place of others that hold the same rows.
+    pub(super) fn replace(&mut self, old: &[ChunkEntry], new: Vec<(SealedChunk, Option<Arc<RoaringBitmap>>)>) {
+        let last = self.chunks.iter().map(|c| c.place).max().unwrap_or(0);
+        let places = old.iter().map(|c| c.place).chain(last + 1..);
+        self.replaced.extend(old.iter().map(|c| c.chunk.id));
+        for ((sealed, deletions), place) in new.into_iter().zip(places) {
+            self.chunks.push(ChunkEntry { chunk: sealed.chunk, deletions, place });
+            self.bounds.push(sealed.statistics);
         }
-        deleted
     }
 
     /// Takes out an entry whose rows are added as chunks.
@@ -196,7 +207,7 @@ impl<'a> Draft<'a> {
         let mut kept = Vec::with_capacity(self.chunks.len());
         for (at, entry) in self.chunks.iter().enumerate() {
             let (key, is_new) = (self.key(entry.chunk.id.0), at >= self.head.chunks.len());
-            if entry.live_rows() == 0 {
+            if entry.live_rows() == 0 || self.replaced.contains(&entry.chunk.id) {
                 if !is_new {
                     commit.delete(Space::Chunks, key.clone()).delete(Space::Deletions, key);
                 }
@@ -210,6 +221,7 @@ impl<'a> Draft<'a> {
             }
             kept.push(entry.clone());
         }
+        kept.sort_by_key(|entry| entry.place);
         Ok(kept)
     }
 
@@ -254,4 +266,16 @@ impl<'a> Draft<'a> {
     fn key(&self, part: u64) -> Vec<u8> {
         key(&[self.table.id().0, part])
     }
+}
+
+/// Rows deleted `now` and not `before`; all rows of a holder that is gone, since only one without live rows goes.
+fn since(now: Option<&Option<Arc<RoaringBitmap>>>, before: &Option<Arc<RoaringBitmap>>, rows: u32) -> RoaringBitmap {
+    let mut deleted = match now {
+        Some(now) => now.as_deref().cloned().unwrap_or_default(),
+        None => (0..rows).collect(),
+    };
+    if let Some(before) = before {
+        deleted -= before.as_ref();
+    }
+    deleted
 }

@@ -5,18 +5,20 @@
 //! not.
 
 mod alter;
+mod background;
 mod commit;
+mod compact;
 mod core;
 mod draft;
 mod options;
 mod recovery;
-mod sealer;
 #[cfg(test)]
 mod tests;
 mod transaction;
 mod write;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use arrow::array::RecordBatch;
 
@@ -31,15 +33,16 @@ use crate::table::ingest::SealedChunk;
 use crate::table::{Alteration, DeltaRows, Ingest, NewRows, Table, TableDefinition, TableName};
 use crate::tier::ssd::SsdTier;
 use crate::tier::{Account, MemoryTier};
+use background::Background;
 use commit::TableWrites;
-use sealer::Sealer;
+pub use compact::{Compacted, CompactionCounters};
 
 /// An open store.
 #[derive(Debug)]
 pub struct Store {
     core: Arc<Core>,
     tiering: Tiering,
-    _sealer: Sealer,
+    _background: Vec<Background>,
 }
 
 impl Store {
@@ -50,6 +53,7 @@ impl Store {
     /// [`Error::UnsupportedFormat`] for one written by another version.
     pub fn open(options: StoreOptions) -> Result<Arc<Self>> {
         let (tiering_options, interval, seal) = (options.tiering.clone(), options.epoch_interval, options.seal);
+        let compaction_bytes_per_s = options.compaction_bytes_per_s;
         let core = Arc::new(recovery::open(options)?);
         let host: Arc<dyn TieringHost> = Arc::<Core>::clone(&core);
         let tiering = Tiering::new(Arc::downgrade(&host), Arc::clone(&core.clock), tiering_options);
@@ -57,8 +61,16 @@ impl Store {
         if let Some(interval) = interval {
             tiering.start(interval)?;
         }
-        let sealer = Sealer::start(Arc::clone(&core), seal);
-        Ok(Arc::new(Self { core, tiering, _sealer: sealer }))
+        let pause = Duration::from_micros(seal.age_us / 4).clamp(Duration::from_millis(50), Duration::from_secs(10));
+        let sealing = Arc::clone(&core);
+        let mut background = vec![Background::start("terrace-sealer", move || {
+            sealing.seal_aged();
+            pause
+        })];
+        if compaction_bytes_per_s > 0 {
+            background.push(compact::start(Arc::clone(&core), compaction_bytes_per_s));
+        }
+        Ok(Arc::new(Self { core, tiering, _background: background }))
     }
 
     /// All tables, by name.
@@ -118,6 +130,19 @@ impl Store {
     /// [`Error::SchemaMismatch`]; [`Error::BudgetExceeded`] when the deltas are full and sealing does not help.
     pub fn insert(&self, table: &Arc<Table>, batches: &[RecordBatch]) -> Result<u64> {
         self.core.insert(table, batches)
+    }
+
+    /// Seals a table's delta and rewrites chunks with deleted rows and small chunks, until nothing is left to gain.
+    ///
+    /// # Errors
+    /// [`crate::Error::Conflict`] when the table is altered or dropped meanwhile; what was compacted before stays so.
+    pub fn optimize(&self, table: &Arc<Table>) -> Result<Compacted> {
+        self.core.optimize(table)
+    }
+
+    /// What compactions did.
+    pub fn compactions(&self) -> &CompactionCounters {
+        &self.core.compactions
     }
 
     /// Seals a table's delta into chunks now.

@@ -40,6 +40,8 @@ pub struct StoreOptions {
     pub catalog_cache_bytes: usize,
     /// When deltas are sealed.
     pub seal: SealRule,
+    /// Most bytes per second that background compaction writes; 0: compaction on request only.
+    pub compaction_bytes_per_s: u64,
     /// Engine of cold reads; `None`: the best one this machine has.
     pub io: Option<Arc<dyn BlockIo>>,
     /// Source of time.
@@ -51,7 +53,7 @@ pub struct StoreOptions {
 }
 
 impl StoreOptions {
-    /// A small store for tests and tools: 256 MiB of DRAM, no NVM, epochs only on request.
+    /// A small store for tests and tools: 256 MiB of DRAM, no NVM, epochs and compactions only on request.
     pub fn new(data_dir: impl Into<PathBuf>) -> Self {
         Self {
             data_dir: data_dir.into(),
@@ -62,6 +64,7 @@ impl StoreOptions {
             delta_budget_bytes: 256 << 20,
             catalog_cache_bytes: 32 << 20,
             seal: SealRule::default(),
+            compaction_bytes_per_s: 0,
             io: None,
             clock: Arc::new(SystemClock::default()),
             epoch_interval: None,

@@ -13,6 +13,7 @@ use std::sync::atomic::AtomicU64;
 use parking_lot::{Mutex, RwLock};
 use roaring::RoaringBitmap;
 
+use super::compact::CompactionCounters;
 use super::core::Core;
 use super::options::StoreOptions;
 use crate::catalog::records::{TableRecord, decode, decode_batches, decode_rows};
@@ -21,9 +22,7 @@ use crate::error::{Error, Result};
 use crate::heat::AccessTotals;
 use crate::io::best_engine;
 use crate::table::delta::DeltaEntry;
-use crate::table::{
-    Chunk, ChunkEntry, ChunkId, DeltaRows, Segment, Table, TableId, TableName, TableStatistics,
-};
+use crate::table::{Chunk, ChunkEntry, ChunkId, DeltaRows, Segment, Table, TableId, TableName, TableStatistics};
 use crate::tier::dram::DramTier;
 use crate::tier::nvm::NvmTier;
 use crate::tier::ssd::SsdTier;
@@ -54,6 +53,7 @@ pub(super) fn open(options: StoreOptions) -> Result<Core> {
         seal: options.seal,
         tables: RwLock::new(BTreeMap::new()),
         publications: Mutex::default(),
+        compactions: CompactionCounters::default(),
         ddl: Mutex::new(()),
         next_table: AtomicU64::new(reserve_table_ids(&catalog)?),
         schema_version: AtomicU64::new(0),

@@ -9,7 +9,7 @@
 //! conflict.
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -186,7 +186,7 @@ impl Changed {
         let (base, view) = (&self.base, &self.view);
         for (old, new) in base.chunks.iter().zip(view.chunks.iter()) {
             if let Some(rows) = newly_deleted(&old.deletions, &new.deletions) {
-                writes.deleted.push((Holder::Chunk(Arc::clone(&old.chunk)), rows));
+                writes.deleted.push((Holder::Chunk(Arc::clone(&old.chunk.whereabouts)), rows));
             }
         }
         for (old, new) in base.delta.iter().zip(view.delta.iter()) {

@@ -4,8 +4,8 @@
 //! leaves orphan files, which the next start removes; after it, everything is there.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Weak};
 
 use arrow::array::{BooleanArray, RecordBatch};
 use arrow::compute::{concat_batches, filter_record_batch};
@@ -21,9 +21,9 @@ use crate::error::{Error, Result};
 use crate::table::delta::DeltaEntry;
 use crate::table::ingest::{SealedChunk, write_chunk};
 use crate::table::{
-    Chunk, ChunkId, DeltaRows, Durability, RowMap, Table, TableDefinition, TableId, TableName, TableStatistics,
+    ChunkId, DeltaRows, Durability, RowMap, Table, TableDefinition, TableId, TableName, TableStatistics, Whereabouts,
 };
-use crate::tier::codec;
+use crate::tier::{TierId, codec};
 
 impl Core {
     /// A table that exists in memory only, until [`Core::publish_table`].
@@ -139,11 +139,11 @@ impl Core {
         }
         let live = delta.iter().map(live_batch).collect::<Result<Vec<_>>>()?;
         let sealed = self.write_chunks(table, &live)?;
-        let chunks: Arc<[Weak<Chunk>]> = sealed.iter().map(|s| Arc::downgrade(&s.chunk)).collect();
+        let chunks: Arc<[Arc<Whereabouts>]> = sealed.iter().map(|s| Arc::clone(&s.chunk.whereabouts)).collect();
         let mut first = 0;
         let map = |rows: &DeltaRows| {
             let (chunks, chunk_rows) = (Arc::clone(&chunks), table.options().chunk_rows);
-            let map = RowMap { chunks, chunk_rows, first, dropped: rows.deletions.clone() };
+            let map = RowMap { chunks, chunk_rows, first, dropped: rows.deletions.clone(), sorted: None };
             first += rows.live_rows();
             map
         };
@@ -158,7 +158,7 @@ impl Core {
             let mut late: HashMap<ChunkId, RoaringBitmap> = HashMap::new();
             for (rows, map) in delta.iter().zip(&maps) {
                 let moved = map.follow(&draft.deleted_since(rows)).unwrap_or_default();
-                moved.into_iter().for_each(|(chunk, rows)| *late.entry(chunk.id).or_default() |= rows);
+                moved.into_iter().for_each(|(new, rows)| *late.entry(new.chunk).or_default() |= rows);
                 draft.remove_sealed(&rows.entry);
             }
             for chunk in sealed {
@@ -177,13 +177,23 @@ impl Core {
         self.complete(submitted)
     }
 
-    /// Writes rows as chunks that are not yet part of the table.
+    /// Writes rows as chunks that are not yet part of the table; they start where the table's admission says.
     pub(super) fn write_chunks(&self, table: &Table, batches: &[RecordBatch]) -> Result<Vec<SealedChunk>> {
+        self.write_chunks_on(table, batches, &|_| self.admission(table))
+    }
+
+    /// The same; each column starts on the tier that `tier` gives, if it has room.
+    pub(super) fn write_chunks_on(
+        &self,
+        table: &Table,
+        batches: &[RecordBatch],
+        tier: &dyn Fn(usize) -> Option<TierId>,
+    ) -> Result<Vec<SealedChunk>> {
         let all = concat_batches(table.schema(), batches)?;
         let rows = table.options().chunk_rows as usize;
         let sealed = (0..all.num_rows()).step_by(rows).map(|start| {
             let part = all.slice(start, rows.min(all.num_rows() - start));
-            write_chunk(self, table, table.allocate_chunk(), &[part])
+            write_chunk(self, table, table.allocate_chunk(), &[part], tier)
         });
         sealed.collect()
     }
@@ -220,9 +230,14 @@ fn forget(table: &Table, commit: &mut Commit) {
 
 /// The rows of a delta entry that are not deleted.
 pub(super) fn live_batch(rows: &DeltaRows) -> Result<RecordBatch> {
-    let Some(deleted) = &rows.deletions else { return Ok(rows.batch().clone()) };
-    let live: BooleanArray = (0..rows.batch().num_rows() as u32).map(|row| Some(!deleted.contains(row))).collect();
-    Ok(filter_record_batch(rows.batch(), &live)?)
+    without_deleted(rows.batch(), rows.deletions.as_deref())
+}
+
+/// The rows of `batch` but those at `deleted` positions.
+pub(super) fn without_deleted(batch: &RecordBatch, deleted: Option<&RoaringBitmap>) -> Result<RecordBatch> {
+    let Some(deleted) = deleted else { return Ok(batch.clone()) };
+    let live: BooleanArray = (0..batch.num_rows() as u32).map(|row| Some(!deleted.contains(row))).collect();
+    Ok(filter_record_batch(batch, &live)?)
 }
 
 /// Dictionaries are stored as their values; metadata of clients is not kept.

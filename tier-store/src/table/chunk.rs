@@ -16,8 +16,8 @@ use arrow::datatypes::{DataType, FieldRef, SchemaRef};
 use parking_lot::Mutex;
 
 use super::column::{Column, ColumnId, Constant};
-use super::row_map::RowMap;
-use crate::heat::SegmentCounters;
+use super::row_map::Whereabouts;
+use crate::heat::{Heritage, SegmentCounters};
 use crate::io::IoFile;
 use crate::tier::TierId;
 use crate::tier::codec::{ColumnLayout, Encoding};
@@ -117,8 +117,10 @@ pub struct Chunk {
     pub segments: Box<[Arc<Segment>]>,
     /// The open file; opened at the first cold read.
     pub file: Arc<OnceLock<Arc<IoFile>>>,
-    /// Where its rows went; set when other chunks replace it.
-    pub(crate) moved: OnceLock<RowMap>,
+    /// Whose rows it took over, if it was written by a compaction.
+    pub(crate) heritage: OnceLock<Heritage>,
+    /// Where its rows went when other chunks replaced it.
+    pub(crate) whereabouts: Arc<Whereabouts>,
     /// Shared by all chunks over the file.
     life: Arc<FileLife>,
 }
@@ -143,7 +145,8 @@ impl Chunk {
         segments: Box<[Arc<Segment>]>,
     ) -> Self {
         let life = Arc::new(FileLife { path: path.clone(), doomed: Mutex::new(None) });
-        Self { table, id, rows, schema, path, file_bytes, segments, file: Arc::default(), moved: OnceLock::new(), life }
+        let (file, heritage, whereabouts) = (Arc::default(), OnceLock::new(), Whereabouts::of(id));
+        Self { table, id, rows, schema, path, file_bytes, segments, file, heritage, whereabouts, life }
     }
 
     /// The same rows with the columns of another definition, by their ids.
@@ -163,7 +166,8 @@ impl Chunk {
             file_bytes: self.file_bytes,
             segments: columns.iter().zip(schema.fields()).enumerate().map(segment).collect(),
             file: Arc::clone(&self.file),
-            moved: OnceLock::new(),
+            heritage: self.heritage.clone(),
+            whereabouts: Arc::clone(&self.whereabouts),
             life: Arc::clone(&self.life),
         }
     }

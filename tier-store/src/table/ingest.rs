@@ -17,10 +17,10 @@ use arrow::array::RecordBatch;
 use arrow::compute::concat_batches;
 use parking_lot::Mutex;
 
-use super::{Chunk, ChunkAdmission, ChunkId, ChunkStatistics, DeltaRows, Segment, Table};
+use super::{Chunk, ChunkId, ChunkStatistics, DeltaRows, Segment, Table};
 use crate::error::{Error, Result};
 use crate::store::{Core, Store};
-use crate::tier::codec;
+use crate::tier::{TierId, codec};
 
 /// Threads that encode and write.
 const WORKERS: usize = 2;
@@ -206,15 +206,22 @@ impl Drop for Ingest {
 fn work(store: &Store, table: &Table, queue: &Mutex<Receiver<Job>>, done: &Sender<(ChunkId, Result<SealedChunk>)>) {
     loop {
         let Ok(job) = queue.lock().recv() else { return };
-        let sealed = write_chunk(store.core(), table, job.id, &job.batches);
+        let core = store.core();
+        let sealed = write_chunk(core, table, job.id, &job.batches, &|_| core.admission(table));
         if done.send((job.id, sealed)).is_err() {
             return;
         }
     }
 }
 
-/// Writes one chunk: file and fsync, bounds, resident copies while the DRAM budget allows.
-pub(crate) fn write_chunk(core: &Core, table: &Table, id: ChunkId, batches: &[RecordBatch]) -> Result<SealedChunk> {
+/// Writes one chunk: file and fsync, bounds, a copy of each column on the tier that `tier` gives while it has room.
+pub(crate) fn write_chunk(
+    core: &Core,
+    table: &Table,
+    id: ChunkId,
+    batches: &[RecordBatch],
+    tier: &dyn Fn(usize) -> Option<TierId>,
+) -> Result<SealedChunk> {
     let batch = codec::normalize(&concat_batches(table.schema(), batches)?)?;
     let statistics = ChunkStatistics::compute(&batch)?;
     let encoded = codec::encode_chunk(&batch)?;
@@ -230,8 +237,6 @@ pub(crate) fn write_chunk(core: &Core, table: &Table, id: ChunkId, batches: &[Re
         Segment::of_file(table.definition().columns.iter().map(|c| c.id), encoded.homes),
     );
     chunk.doom(&core.ssd);
-    if table.options().admission == ChunkAdmission::Auto {
-        core.admit(&chunk, &encoded.bytes)?;
-    }
+    core.admit(&chunk, &encoded.bytes, tier)?;
     Ok(SealedChunk { chunk: Arc::new(chunk), statistics })
 }

@@ -19,7 +19,7 @@ pub use alteration::Alteration;
 pub use chunk::{Chunk, ChunkId, Home, Resident, Segment};
 pub use column::{Column, ColumnId, Constant};
 pub use ingest::{Ingest, NewRows};
-pub(crate) use row_map::RowMap;
+pub(crate) use row_map::{RowMap, Whereabouts};
 pub use statistics::{ChunkStatistics, ColumnBounds, TableStatistics};
 pub(crate) use table::Head;
 pub use table::{ChunkAdmission, Durability, OldVersions, Table, TableDefinition, TableId, TableName, TableOptions};

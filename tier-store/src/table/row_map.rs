@@ -9,32 +9,50 @@
 //!   new chunks    c7: e1.r0 e1.r2 | c8: e2.r0 e2.r1      (chunk_rows = 2)
 //! ```
 //!
-//! The new chunks are held weakly: one that is gone has no rows left.
+//! Of a new chunk only its [`Whereabouts`] are held, which say where its rows went when it was replaced in its turn.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock};
 
 use roaring::RoaringBitmap;
 
-use super::{Chunk, ChunkId};
+use super::ChunkId;
 
-/// The new places of one holder's rows: they follow each other from `first` on, without those that were dropped.
+/// A chunk's name, and where its rows went; outlives the chunk.
+#[derive(Debug)]
+pub(crate) struct Whereabouts {
+    /// The chunk.
+    pub(crate) chunk: ChunkId,
+    /// Set when other chunks replace it.
+    pub(crate) moved: OnceLock<RowMap>,
+}
+
+impl Whereabouts {
+    pub(crate) fn of(chunk: ChunkId) -> Arc<Self> {
+        Arc::new(Self { chunk, moved: OnceLock::new() })
+    }
+}
+
+/// The new places of one holder's rows: they follow each other from `first` on, without those that were dropped, unless
+/// they were sorted anew.
 #[derive(Debug)]
 pub(crate) struct RowMap {
     /// The chunks that all replaced holders became.
-    pub(crate) chunks: Arc<[Weak<Chunk>]>,
+    pub(crate) chunks: Arc<[Arc<Whereabouts>]>,
     /// Rows of each of them but the last.
     pub(crate) chunk_rows: u32,
     /// Position of the holder's first kept row in the chunks' rows.
     pub(crate) first: u64,
     /// Rows that were deleted before the rows moved.
     pub(crate) dropped: Option<Arc<RoaringBitmap>>,
+    /// Where the row at each of these positions went when all of them were sorted.
+    pub(crate) sorted: Option<Arc<[u32]>>,
 }
 
 impl RowMap {
-    /// The chunks that hold `rows` now, with the rows there; `None` when one of them is no more.
-    pub(crate) fn follow(&self, rows: &RoaringBitmap) -> Option<Vec<(Arc<Chunk>, RoaringBitmap)>> {
-        let mut moved: BTreeMap<ChunkId, (Arc<Chunk>, RoaringBitmap)> = BTreeMap::new();
+    /// The chunks that took `rows` over, with the rows there; `None` when one of the rows was deleted before.
+    pub(crate) fn follow(&self, rows: &RoaringBitmap) -> Option<Vec<(Arc<Whereabouts>, RoaringBitmap)>> {
+        let mut moved: BTreeMap<ChunkId, (Arc<Whereabouts>, RoaringBitmap)> = BTreeMap::new();
         for row in rows {
             let before = match &self.dropped {
                 Some(dropped) if dropped.contains(row) => return None,
@@ -42,9 +60,13 @@ impl RowMap {
                 None => 0,
             };
             let position = self.first + u64::from(row) - before;
+            let position = match &self.sorted {
+                Some(sorted) => u64::from(*sorted.get(position as usize)?),
+                None => position,
+            };
             let (chunk, row) = (position / u64::from(self.chunk_rows), position % u64::from(self.chunk_rows));
-            let chunk = self.chunks.get(chunk as usize)?.upgrade()?;
-            moved.entry(chunk.id).or_insert_with(|| (chunk, RoaringBitmap::new())).1.insert(row as u32);
+            let new = self.chunks.get(chunk as usize)?;
+            moved.entry(new.chunk).or_insert_with(|| (Arc::clone(new), RoaringBitmap::new())).1.insert(row as u32);
         }
         Some(moved.into_values().collect())
     }

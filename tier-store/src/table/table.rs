@@ -186,6 +186,7 @@ pub struct Table {
 struct Shared {
     old: Mutex<Vec<OldVersion>>,
     sealing: Mutex<()>,
+    compacting: Mutex<()>,
     samples: Samples,
     next_chunk: AtomicU64,
     next_delta: AtomicU64,
@@ -288,6 +289,11 @@ impl Table {
     /// One seal of a table at a time, so that no row is sealed twice.
     pub(crate) fn lock_sealing(&self) -> MutexGuard<'_, ()> {
         self.shared.sealing.lock()
+    }
+
+    /// One compaction of a table at a time, so that no chunk is replaced twice.
+    pub(crate) fn lock_compacting(&self) -> MutexGuard<'_, ()> {
+        self.shared.compacting.lock()
     }
 
     /// Makes a version current. The caller has committed what it says and publishes versions in order.

@@ -167,7 +167,9 @@ impl Model {
             }
             Step::Drop(place) => {
                 let at = self.at(*place);
-                self.rows.iter_mut().for_each(|row| drop(row.remove(at)));
+                self.rows.iter_mut().for_each(|row| {
+                    row.remove(at);
+                });
                 vec![Alteration::DropColumn(self.fields.remove(at).name().clone())]
             }
             Step::Rename(place) => {

@@ -20,7 +20,7 @@ use crate::StoreOptions;
 use crate::table::TableName;
 
 /// Keys and positions of the live rows of a version.
-fn positions(store: &Store, version: &TableVersion) -> Vec<(u64, i64)> {
+pub(in crate::store) fn positions(store: &Store, version: &TableVersion) -> Vec<(u64, i64)> {
     let live = version.live_positions();
     let mut found = Vec::new();
     for (batch, item) in items(store, version).unwrap().iter().zip(0..) {
@@ -34,19 +34,24 @@ fn positions(store: &Store, version: &TableVersion) -> Vec<(u64, i64)> {
     found
 }
 
-fn write(store: &Arc<Store>, table: &Arc<Table>, batch: RecordBatch) -> NewRows {
+pub(in crate::store) fn write(store: &Arc<Store>, table: &Arc<Table>, batch: RecordBatch) -> NewRows {
     let mut ingest = store.ingest(table);
     ingest.write(batch).unwrap();
     ingest.written().unwrap()
 }
 
-fn delete_keys(store: &Arc<Store>, transaction: &mut Transaction, table: &Arc<Table>, doomed: &[i64]) {
+pub(in crate::store) fn delete_keys(
+    store: &Arc<Store>,
+    transaction: &mut Transaction,
+    table: &Arc<Table>,
+    doomed: &[i64],
+) {
     let seen = transaction.view(table).unwrap_or_else(|| table.version());
     let rows = positions(store, &seen).into_iter().filter(|(_, k)| doomed.contains(k)).map(|(p, _)| p).collect();
     transaction.change(table, &seen, &rows, None).unwrap();
 }
 
-fn seeds(default: std::ops::Range<u64>) -> Vec<u64> {
+pub(in crate::store) fn seeds(default: std::ops::Range<u64>) -> Vec<u64> {
     match std::env::var("TERRACE_SEED") {
         Ok(seed) => vec![seed.parse().unwrap()],
         Err(_) => default.chain([rand::random::<u32>().into()]).collect(),

@@ -1,42 +1,40 @@
-//! The background task that seals deltas by age.
+//! Background tasks of the store: threads that work, pause, and end with their owner.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
-use super::core::Core;
-use crate::table::delta::SealRule;
-
+/// A thread that ends when this is dropped.
 #[derive(Debug)]
-pub(super) struct Sealer {
+pub(super) struct Background {
     stop: Arc<(Mutex<bool>, Condvar)>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Sealer {
+impl Background {
+    /// Calls `work` again and again, after the pause that it returned each time.
     #[allow(clippy::disallowed_methods)]
-    pub(super) fn start(core: Arc<Core>, rule: SealRule) -> Self {
+    pub(super) fn start(name: &str, mut work: impl FnMut() -> Duration + Send + 'static) -> Self {
         let stop = Arc::new((Mutex::new(false), Condvar::new()));
         let stopped = Arc::clone(&stop);
-        let pause = Duration::from_micros(rule.age_us / 4).clamp(Duration::from_millis(50), Duration::from_secs(10));
         let run = move || {
             let (flag, wake) = &*stopped;
             let mut done = flag.lock();
             while !*done {
-                wake.wait_for(&mut done, pause);
+                let pause = MutexGuard::unlocked(&mut done, &mut work);
                 if !*done {
-                    parking_lot::MutexGuard::unlocked(&mut done, || core.seal_aged());
+                    wake.wait_for(&mut done, pause);
                 }
             }
         };
-        let thread = std::thread::Builder::new().name("terrace-sealer".into()).spawn(run).ok();
+        let thread = std::thread::Builder::new().name(name.into()).spawn(run).ok();
         Self { stop, thread }
     }
 }
 
-impl Drop for Sealer {
+impl Drop for Background {
     fn drop(&mut self) {
         *self.stop.0.lock() = true;
         self.stop.1.notify_all();

@@ -1,0 +1,336 @@
+//! Compaction: chunks with deleted rows, and small ones, become fewer and fuller ones.
+//!
+//! ```text
+//! pick a group of a version -> read its live rows -> (sort, if the table is clustered) -> write new chunks
+//! -> lock the head: rows deleted meanwhile are deleted in the new chunks -> one commit -> old files go with their readers
+//! ```
+//!
+//! Nobody waits for it: readers keep their version, writers follow the row map that the old chunks get. The new chunks
+//! take the place of the old ones in the order of the table, inherit the heat and counters of their rows, and start on
+//! the tiers where most of these lay. A group is at most four chunks' worth of rows, whose bytes are charged to the delta.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions, UInt32Array};
+use arrow::compute::{SortColumn, SortOptions, concat_batches, lexsort_to_indices, take_record_batch};
+use roaring::RoaringBitmap;
+
+use super::background::Background;
+use super::core::Core;
+use super::draft::Draft;
+use super::write::without_deleted;
+use crate::catalog::Commit;
+use crate::error::{Error, Result};
+use crate::heat::{Heritage, PatternCounts};
+use crate::table::{Chunk, ChunkEntry, ChunkId, RowMap, Segment, Table, TableId, TableVersion, Whereabouts};
+use crate::tier::TierId;
+use crate::tier::codec::StoredColumn;
+use crate::tier::ssd::{Admission, ColdRead};
+
+/// Rows of a group, in full chunks.
+const GROUP_CHUNKS: u64 = 4;
+/// Least time between two groups.
+const PAUSE: Duration = Duration::from_secs(1);
+/// Most chunks of a group.
+const GROUP_LEN: usize = 256;
+
+/// When a chunk is worth writing again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Zeal {
+    /// A quarter of its rows deleted, or less than half full and three others like it: each row is written about
+    /// log4(`chunk_rows` / rows per seal) times more.
+    Background,
+    /// Any row deleted, or less than half full and another like it.
+    Thorough,
+}
+
+/// What compactions did since the start of the process.
+#[derive(Debug, Default)]
+pub struct CompactionCounters {
+    /// Groups rewritten.
+    pub groups: AtomicU64,
+    /// Chunks replaced.
+    pub chunks_in: AtomicU64,
+    /// Chunks written for them.
+    pub chunks_out: AtomicU64,
+    /// Deleted rows whose bytes were given back.
+    pub rows_dropped: AtomicU64,
+    /// Bytes of the files written.
+    pub written_bytes: AtomicU64,
+}
+
+/// What one compaction did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Compacted {
+    /// Chunks replaced.
+    pub chunks_in: u64,
+    /// Chunks written for them.
+    pub chunks_out: u64,
+    /// Deleted rows whose bytes were given back.
+    pub rows_dropped: u64,
+    /// Bytes of the files written.
+    pub written_bytes: u64,
+}
+
+impl Compacted {
+    pub(super) fn add(&mut self, other: &Self) {
+        self.chunks_in += other.chunks_in;
+        self.chunks_out += other.chunks_out;
+        self.rows_dropped += other.rows_dropped;
+        self.written_bytes += other.written_bytes;
+    }
+}
+
+/// A table was written to by a compaction, or why it could not be; the chunks it tried.
+pub(super) struct Attempt {
+    pub(super) chunks: Vec<ChunkId>,
+    pub(super) result: Result<Compacted>,
+}
+
+impl Core {
+    /// Compacts one group of a table that has no chunk of `skip`; `None` when there is nothing worth it.
+    pub(super) fn compact(&self, table: &Arc<Table>, zeal: Zeal, skip: &HashSet<ChunkId>) -> Option<Attempt> {
+        let _compacting = table.lock_compacting();
+        let group = pick(&table.version(), table, zeal, skip)?;
+        let chunks = group.iter().map(|c| c.chunk.id).collect();
+        Some(Attempt { chunks, result: self.rewrite(table, &group) })
+    }
+
+    /// Compacts all that can gain by it; returns what was done in sum.
+    pub(super) fn optimize(&self, table: &Arc<Table>) -> Result<Compacted> {
+        self.seal(table)?;
+        let mut sum = Compacted::default();
+        while let Some(attempt) = self.compact(table, Zeal::Thorough, &HashSet::new()) {
+            sum.add(&attempt.result?);
+        }
+        Ok(sum)
+    }
+
+    fn rewrite(&self, table: &Arc<Table>, group: &[ChunkEntry]) -> Result<Compacted> {
+        let bytes = group.iter().flat_map(|c| c.chunk.segments.iter()).map(|s| s.bytes()).sum();
+        let _charge = self.delta.try_charge(bytes)?;
+        let live = group.iter().map(|c| self.live_rows(c)).collect::<Result<Vec<_>>>()?;
+        let all = concat_batches(table.schema(), &live)?;
+        drop(live);
+        let order = order(table, &all)?;
+        let all = match &order {
+            Some(order) => take_record_batch(&all, order)?,
+            None => all,
+        };
+        let tiers = tiers(group);
+        let sealed = self.write_chunks_on(table, &[all], &|column| tiers.get(column).copied().flatten())?;
+        let heritage = heritage(group);
+        sealed.iter().for_each(|new| heritage.pass_on(&new.chunk, group));
+        let mut done = Compacted {
+            chunks_in: group.len() as u64,
+            chunks_out: sealed.len() as u64,
+            written_bytes: sealed.iter().map(|s| s.chunk.file_bytes).sum(),
+            ..Compacted::default()
+        };
+        let maps =
+            row_maps(group, sealed.iter().map(|s| Arc::clone(&s.chunk.whereabouts)).collect(), table, order.as_ref());
+        let submitted = {
+            let mut head = table.lock_head();
+            let mut draft = Draft::new(self, table, &head)?;
+            let mut late: HashMap<ChunkId, RoaringBitmap> = HashMap::new();
+            for (old, map) in group.iter().zip(&maps) {
+                let moved = map.follow(&draft.deleted_of_chunk_since(old)).unwrap_or_default();
+                moved.into_iter().for_each(|(new, rows)| *late.entry(new.chunk).or_default() |= rows);
+                done.rows_dropped += u64::from(old.chunk.rows) - old.live_rows();
+            }
+            let mut deletions = |id| late.remove(&id).map(Arc::new);
+            let new = sealed.into_iter().map(|sealed| (deletions(sealed.chunk.id), sealed)).map(|(d, s)| (s, d));
+            draft.replace(group, new.collect());
+            let mut commit = Commit::default();
+            let next = draft.finish(&mut commit)?;
+            head.version = Arc::clone(&next.version);
+            for (old, map) in group.iter().zip(maps) {
+                // Only a compaction sets it, and a chunk is compacted once.
+                let _ = old.chunk.whereabouts.moved.set(map);
+            }
+            self.submit(commit, vec![(Arc::clone(table), next)])
+        };
+        self.complete(submitted)?;
+        self.compactions.count(&done);
+        Ok(done)
+    }
+
+    /// The rows of a chunk that are not deleted, from wherever they lie.
+    fn live_rows(&self, entry: &ChunkEntry) -> Result<RecordBatch> {
+        let chunk = &entry.chunk;
+        let in_reach = |segment: &Arc<Segment>| match &segment.constant {
+            Some(constant) => constant.array(chunk.rows as usize).map(Some),
+            None => Ok(segment.resident.load().as_ref().map(|resident| Arc::clone(&resident.array))),
+        };
+        let mut columns = chunk.segments.iter().map(in_reach).collect::<Result<Vec<_>>>()?;
+        let missing: Vec<usize> = columns.iter().zip(0..).filter(|(c, _)| c.is_none()).map(|(_, i)| i).collect();
+        let read = self.ssd.read_columns(chunk, &missing, Admission::Guaranteed)?.map(ColdRead::wait).transpose()?;
+        let mut read = read.iter().flat_map(|read| &read.columns);
+        for column in columns.iter_mut().filter(|c| c.is_none()) {
+            *column = read.next().map(StoredColumn::widened).transpose()?;
+        }
+        let columns = columns.into_iter().map(|c| c.ok_or(Error::Cancelled)).collect::<Result<Vec<ArrayRef>>>()?;
+        let options = RecordBatchOptions::new().with_row_count(Some(chunk.rows as usize));
+        let batch = RecordBatch::try_new_with_options(Arc::clone(&chunk.schema), columns, &options)?;
+        without_deleted(&batch, entry.deletions.as_deref())
+    }
+}
+
+/// The background task: one group at a time, at most `bytes_per_s` of new files.
+pub(super) fn start(core: Arc<Core>, bytes_per_s: u64) -> Background {
+    // Chunks that cannot be read are left alone until the next start.
+    let mut skip: HashSet<(TableId, ChunkId)> = HashSet::new();
+    Background::start("terrace-compactor", move || {
+        let written = step(&core, &mut skip);
+        Duration::from_micros(written.saturating_mul(1_000_000) / bytes_per_s.max(1)).max(PAUSE)
+    })
+}
+
+/// Compacts one group of some table; returns the bytes written.
+fn step(core: &Core, skip: &mut HashSet<(TableId, ChunkId)>) -> u64 {
+    for table in core.tables() {
+        let known = skip.iter().filter(|(id, _)| *id == table.id()).map(|(_, chunk)| *chunk).collect();
+        let Some(Attempt { chunks, result }) = core.compact(&table, Zeal::Background, &known) else { continue };
+        match result {
+            Ok(done) => {
+                tracing::debug!(table = %table.name(), chunks_in = done.chunks_in, chunks_out = done.chunks_out, "compacted");
+                return done.written_bytes;
+            }
+            // Another try finds the table as it is then, or room.
+            Err(Error::Conflict { .. } | Error::BudgetExceeded { .. }) => {}
+            Err(error) => {
+                tracing::warn!(table = %table.name(), %error, "chunks cannot be compacted; they stay as they are");
+                skip.extend(chunks.into_iter().map(|chunk| (table.id(), chunk)));
+            }
+        }
+    }
+    0
+}
+
+impl CompactionCounters {
+    fn count(&self, done: &Compacted) {
+        self.groups.fetch_add(1, Ordering::Relaxed);
+        self.chunks_in.fetch_add(done.chunks_in, Ordering::Relaxed);
+        self.chunks_out.fetch_add(done.chunks_out, Ordering::Relaxed);
+        self.rows_dropped.fetch_add(done.rows_dropped, Ordering::Relaxed);
+        self.written_bytes.fetch_add(done.written_bytes, Ordering::Relaxed);
+    }
+}
+
+/// Chunks to be written as one. Those of a clustered table are neighbours, so that it stays clustered.
+fn pick(version: &TableVersion, table: &Table, zeal: Zeal, skip: &HashSet<ChunkId>) -> Option<Vec<ChunkEntry>> {
+    let full = u64::from(table.options().chunk_rows);
+    let adjacent = !table.options().cluster_by.is_empty();
+    let holed = |c: &ChunkEntry| {
+        let deleted = u64::from(c.chunk.rows) - c.live_rows();
+        deleted > 0 && (zeal == Zeal::Thorough || deleted * 4 >= u64::from(c.chunk.rows))
+    };
+    let small = |c: &ChunkEntry| c.live_rows() * 2 < full;
+    let enough_small = if zeal == Zeal::Thorough { 2 } else { 4 };
+    let worth = |group: &[ChunkEntry]| group.iter().any(holed) || group.len() >= enough_small;
+    let (mut group, mut rows) = (Vec::new(), 0);
+    for entry in version.chunks.iter() {
+        let wanted = (holed(entry) || small(entry)) && !skip.contains(&entry.chunk.id);
+        if wanted && rows + entry.live_rows() <= GROUP_CHUNKS * full && group.len() < GROUP_LEN {
+            rows += entry.live_rows();
+            group.push(entry.clone());
+            continue;
+        }
+        if (wanted || adjacent) && !group.is_empty() {
+            if worth(&group) {
+                break;
+            }
+            group.clear();
+            rows = 0;
+        }
+        if wanted {
+            rows += entry.live_rows();
+            group.push(entry.clone());
+        }
+    }
+    worth(&group).then_some(group)
+}
+
+/// The order in which the rows of a clustered table are to lie.
+fn order(table: &Table, rows: &RecordBatch) -> Result<Option<UInt32Array>> {
+    let options = Some(SortOptions { descending: false, nulls_first: false });
+    let columns = table.options().cluster_by.iter().filter_map(|name| rows.column_by_name(name));
+    let columns: Vec<SortColumn> = columns.map(|c| SortColumn { values: Arc::clone(c), options }).collect();
+    if columns.is_empty() { Ok(None) } else { Ok(Some(lexsort_to_indices(&columns, None)?)) }
+}
+
+/// Where the rows of each chunk of the group go.
+fn row_maps(
+    group: &[ChunkEntry],
+    chunks: Arc<[Arc<Whereabouts>]>,
+    table: &Table,
+    order: Option<&UInt32Array>,
+) -> Vec<RowMap> {
+    let sorted: Option<Arc<[u32]>> = order.map(|order| {
+        let mut places: Vec<(u32, u32)> = order.values().iter().copied().zip(0..).collect();
+        places.sort_unstable();
+        places.into_iter().map(|(_, place)| place).collect()
+    });
+    let mut first = 0;
+    let map = |old: &ChunkEntry| {
+        let (chunks, sorted, dropped) = (Arc::clone(&chunks), sorted.clone(), old.deletions.clone());
+        let map = RowMap { chunks, chunk_rows: table.options().chunk_rows, first, dropped, sorted };
+        first += old.live_rows();
+        map
+    };
+    group.iter().map(map).collect()
+}
+
+/// The tier of each column on which most rows of the group lie; `None`: at home.
+fn tiers(group: &[ChunkEntry]) -> Vec<Option<TierId>> {
+    let columns = group.first().map_or(0, |c| c.chunk.segments.len());
+    let tier = |column: usize| {
+        let mut rows: BTreeMap<Option<TierId>, u64> = BTreeMap::new();
+        for entry in group {
+            let at = entry.chunk.segments.get(column).and_then(|s| s.resident.load().as_ref().map(|r| r.tier));
+            *rows.entry(at).or_default() += entry.live_rows();
+        }
+        rows.into_iter().max_by_key(|(_, rows)| *rows).and_then(|(tier, _)| tier)
+    };
+    (0..columns).map(tier).collect()
+}
+
+/// What the chunks of the group pass on: the mean of their counters, weighted by rows.
+struct Legacy {
+    rows: u64,
+    counts: Vec<PatternCounts>,
+}
+
+fn heritage(group: &[ChunkEntry]) -> Legacy {
+    let rows = group.iter().map(ChunkEntry::live_rows).sum::<u64>().max(1);
+    let columns = group.first().map_or(0, |c| c.chunk.segments.len());
+    let mut counts = vec![PatternCounts::default(); columns];
+    for entry in group {
+        for (sum, segment) in counts.iter_mut().zip(&entry.chunk.segments) {
+            let share = |count: u64| (u128::from(count) * u128::from(entry.live_rows()) / u128::from(rows)) as u64;
+            let now = segment.counters.snapshot();
+            sum.accesses.iter_mut().zip(now.accesses).for_each(|(sum, count)| *sum += share(count));
+            sum.values.iter_mut().zip(now.values).for_each(|(sum, count)| *sum += share(count));
+        }
+    }
+    Legacy { rows, counts }
+}
+
+impl Legacy {
+    /// Gives a new chunk its share. Values read go by the rows it has.
+    fn pass_on(&self, heir: &Chunk, group: &[ChunkEntry]) {
+        let share = |rows: u64| rows as f32 / self.rows as f32;
+        for (segment, counts) in heir.segments.iter().zip(&self.counts) {
+            segment.counters.start_at(counts);
+        }
+        let parents = group.iter().map(|c| (c.chunk.id, share(c.live_rows()))).collect();
+        // Nobody else knows the chunk yet.
+        let _ = heir.heritage.set(Heritage { parents, counts: self.counts.clone().into() });
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,222 @@
+//! Compaction under writers: no row lost, none back, none twice; places, order, heat and tiers of the rows are kept.
+//!
+//! `TERRACE_SEED=n` replays one seed.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, clippy::disallowed_methods)]
+
+use std::sync::atomic::AtomicBool;
+
+use rand::rngs::StdRng;
+use rand::seq::IteratorRandom;
+use rand::{Rng, SeedableRng};
+
+use super::super::tests::{definition, keys, read, rows};
+use super::super::transaction::tests::{delete_keys, seeds};
+use super::*;
+use crate::heat::{Heat, Pattern, SegmentKey};
+use crate::{Store, StoreOptions};
+
+fn open(dir: &std::path::Path) -> Arc<Store> {
+    Store::open(StoreOptions::new(dir)).unwrap()
+}
+
+fn delete(store: &Arc<Store>, table: &Arc<Table>, doomed: &[i64]) {
+    let mut transaction = store.begin();
+    delete_keys(store, &mut transaction, table, doomed);
+    transaction.commit().unwrap();
+}
+
+/// Rows of each chunk and how many of them are deleted.
+fn shape(table: &Table) -> Vec<(u32, u64)> {
+    let version = table.version();
+    version.chunks.iter().map(|c| (c.chunk.rows, c.deletions.as_ref().map_or(0, |d| d.len()))).collect()
+}
+
+#[test]
+fn holes_and_small_chunks_go_and_rows_keep_their_place() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let table = store.create_table(definition("t")).unwrap();
+    for start in (0..3_000).step_by(1_000) {
+        store.insert(&table, &[rows(start..start + 1_000)]).unwrap();
+        store.seal(&table).unwrap();
+    }
+    delete(&store, &table, &(1_000..1_300).collect::<Vec<_>>());
+    delete(&store, &table, &[5]);
+    assert_eq!(shape(&table), [(1000, 1), (1000, 300), (1000, 0)]);
+    let before = table.version();
+    let files = || std::fs::read_dir(dir.path().join("ssd").join(format!("t{}", table.id().0))).unwrap().count();
+    // A hole of one row is worth it only when asked for.
+    let attempt = store.core().compact(&table, Zeal::Background, &HashSet::new()).unwrap();
+    assert_eq!(attempt.result.unwrap().rows_dropped, 300);
+    assert!(store.core().compact(&table, Zeal::Background, &HashSet::new()).is_none());
+    assert_eq!(shape(&table), [(1000, 1), (700, 0), (1000, 0)]);
+    let done = store.optimize(&table).unwrap();
+    assert_eq!((done.chunks_in, done.chunks_out, done.rows_dropped), (1, 1, 1));
+    assert_eq!(shape(&table), [(999, 0), (700, 0), (1000, 0)]);
+    let expected: Vec<i64> = (0..3_000).filter(|k| *k != 5 && !(1_000..1_300).contains(k)).collect();
+    assert_eq!(keys(&store, &table), expected);
+    assert_eq!(table.version().statistics.len(), 3);
+    // Readers keep what they had; the files go with them.
+    assert_eq!((read(&store, &before).unwrap().num_rows(), files()), (2_699, 5));
+    drop(before);
+    assert_eq!(files(), 3);
+    for start in 0..6 {
+        store.insert(&table, &[rows(10_000 + start * 10..10_005 + start * 10)]).unwrap();
+        store.seal(&table).unwrap();
+    }
+    assert_eq!(shape(&table).len(), 9);
+    store.core().compact(&table, Zeal::Background, &HashSet::new()).unwrap().result.unwrap();
+    assert_eq!(shape(&table)[3..], [(30, 0)]);
+    let all = keys(&store, &table);
+    drop((table, store));
+    let store = open(dir.path());
+    let table = store.table(&definition("t").name).unwrap();
+    assert_eq!((keys(&store, &table), shape(&table).len()), (all, 4));
+}
+
+#[test]
+fn a_clustered_table_is_sorted_and_old_positions_stay_good() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let mut definition = definition("t");
+    let key = definition.schema.field(0).name().clone();
+    definition.options.cluster_by = vec![key];
+    let table = store.create_table(definition).unwrap();
+    for start in [300, 100, 400, 0, 200] {
+        store.insert(&table, &[rows(start..start + 100)]).unwrap();
+        store.seal(&table).unwrap();
+    }
+    let mut early = store.begin();
+    delete_keys(&store, &mut early, &table, &[7, 307, 499]);
+    let mut second = store.begin();
+    delete_keys(&store, &mut second, &table, &[307, 8]);
+    assert_eq!(store.optimize(&table).unwrap().chunks_in, 5);
+    assert_eq!(shape(&table), [(500, 0)]);
+    let version = table.version();
+    let sorted = read(&store, &version).unwrap();
+    let sorted = sorted.column(0).as_any().downcast_ref::<arrow::array::Int64Array>().unwrap();
+    assert!(sorted.values().is_sorted());
+    early.commit().unwrap();
+    assert!(matches!(second.commit(), Err(Error::Conflict { .. })));
+    assert_eq!(keys(&store, &table), (0..500).filter(|k| ![7, 307, 499].contains(k)).collect::<Vec<_>>());
+}
+
+#[test]
+fn new_chunks_inherit_heat_counters_and_tiers() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let mut definition = definition("t");
+    definition.options.chunk_rows = 2_000;
+    let table = store.create_table(definition).unwrap();
+    for start in [0, 500, 1_000, 1_500] {
+        store.insert(&table, &[rows(start..start + 500)]).unwrap();
+        store.seal(&table).unwrap();
+    }
+    let old = table.version();
+    for (chunk, scans) in old.chunks.iter().zip([8, 8, 8, 0]) {
+        (0..scans).for_each(|_| chunk.chunk.segments[0].counters.record(Pattern::Sequential, 500));
+        chunk.chunk.segments[1].resident.store(None);
+    }
+    let mut heat = Heat::default();
+    heat.observe(old.chunks.iter().map(|c| &c.chunk), 4.0);
+    store.optimize(&table).unwrap();
+    let new = table.version();
+    let chunk = &new.chunks[0].chunk;
+    assert_eq!((new.chunks.len(), chunk.segments[0].counters.snapshot().accesses[0]), (1, 6));
+    assert!(chunk.segments[0].resident.load().is_some() && chunk.segments[1].resident.load().is_none());
+    let key = SegmentKey { table: table.id(), chunk: chunk.id, column: chunk.segments[0].column };
+    chunk.segments[0].counters.record(Pattern::Sequential, 2_000);
+    heat.observe([chunk], 4.0);
+    // Six scans, then one, at the weights of two epochs.
+    let decay = 0.5_f32.powf(0.25);
+    let expected = (6.0 * decay + 1.0) / (decay + 1.0);
+    assert!((heat.get(&key).total() - expected).abs() < 1e-4, "{} is not {expected}", heat.get(&key).total());
+}
+
+/// Random inserts, deletes, seals, compactions and reopens; transactions stay open across all of it.
+#[test]
+fn a_model_agrees_under_compaction() {
+    for seed in seeds(0..30) {
+        let mut rng = StdRng::seed_from_u64(seed);
+        let dir = tempfile::tempdir().unwrap();
+        let (mut store, name) = (open(dir.path()), definition("t").name);
+        let mut definition = definition("t");
+        definition.options.chunk_rows = 64;
+        if rng.random_bool(0.5) {
+            definition.options.cluster_by = vec![definition.schema.field(0).name().clone()];
+        }
+        store.create_table(definition).unwrap();
+        let (mut model, mut next) = (std::collections::BTreeSet::<i64>::new(), 0);
+        let mut open_deletes: Vec<(crate::store::Transaction, Vec<i64>)> = Vec::new();
+        for _ in 0..60 {
+            let table = store.table(&name).unwrap();
+            match rng.random_range(0..10) {
+                0..3 => {
+                    let count = rng.random_range(1..150);
+                    store.insert(&table, &[rows(next..next + count)]).unwrap();
+                    model.extend(next..next + count);
+                    next += count;
+                }
+                3 => store.seal(&table).unwrap(),
+                4 | 5 => {
+                    let many = rng.random_range(1..80);
+                    let doomed = model.iter().copied().choose_multiple(&mut rng, many);
+                    let mut transaction = store.begin();
+                    delete_keys(&store, &mut transaction, &table, &doomed);
+                    open_deletes.push((transaction, doomed));
+                }
+                6 | 7 if !open_deletes.is_empty() => {
+                    let (transaction, doomed) = open_deletes.swap_remove(rng.random_range(0..open_deletes.len()));
+                    let whole = doomed.iter().all(|key| model.contains(key));
+                    match transaction.commit() {
+                        Ok(()) => {
+                            assert!(whole, "seed {seed}: a row was deleted twice");
+                            model.retain(|key| !doomed.contains(key));
+                        }
+                        Err(Error::Conflict { .. }) => assert!(!whole, "seed {seed}: a conflict without a reason"),
+                        Err(error) => panic!("seed {seed}: {error}"),
+                    }
+                }
+                8 => drop(store.core().compact(&table, Zeal::Background, &HashSet::new()).map(|a| a.result.unwrap())),
+                9 if rng.random_bool(0.3) => {
+                    open_deletes.clear();
+                    drop((table, store));
+                    store = open(dir.path());
+                }
+                _ => drop(store.optimize(&table).unwrap()),
+            }
+            let table = store.table(&name).unwrap();
+            let expected: Vec<i64> = model.iter().copied().collect();
+            assert_eq!(keys(&store, &table), expected, "seed {seed}");
+        }
+    }
+}
+
+/// Writers and the compactor at the same time.
+#[test]
+fn deletes_during_a_compaction_are_carried_over() {
+    let dir = tempfile::tempdir().unwrap();
+    let store =
+        Store::open(StoreOptions { compaction_bytes_per_s: u64::MAX, ..StoreOptions::new(dir.path()) }).unwrap();
+    let table = store.create_table(definition("t")).unwrap();
+    store.insert(&table, &[rows(0..4_000)]).unwrap();
+    store.seal(&table).unwrap();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                store.optimize(&table).unwrap();
+            }
+        });
+        for start in (0..4_000).step_by(80) {
+            delete(&store, &table, &(start..start + 40).collect::<Vec<_>>());
+            store.insert(&table, &[rows(10_000 + start..10_010 + start)]).unwrap();
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    let mut expected: Vec<i64> = (0..4_000).filter(|k| k % 80 >= 40).collect();
+    expected.extend((0..4_000).step_by(80).flat_map(|start| 10_000 + start..10_010 + start));
+    assert_eq!(keys(&store, &table), expected);
+    assert!(store.compactions().rows_dropped.load(Ordering::Relaxed) > 0);
+}
