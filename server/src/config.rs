@@ -64,6 +64,8 @@ section! {
         pub query: QueryConfig = QueryConfig::default(),
         /// The loop that moves segments between tiers.
         pub tiering: TieringConfig = TieringConfig::default(),
+        /// The task that rewrites chunks with deleted rows and small chunks.
+        pub compaction: CompactionConfig = CompactionConfig::default(),
     }
 }
 
@@ -177,8 +179,16 @@ section! {
     }
 }
 
+section! {
+    /// Compaction.
+    pub struct CompactionConfig {
+        /// Bytes of chunk files per second that the background task writes at most. 0: only `OPTIMIZE` compacts.
+        pub rate_limit: Size = Size::Bytes(64 << 20),
+    }
+}
+
 /// Sections in the order in which they are printed, with their documentation.
-const SECTIONS: [(&str, Docs); 10] = [
+const SECTIONS: [(&str, Docs); 11] = [
     ("", Config::DOCS),
     ("flight", FlightConfig::DOCS),
     ("http", HttpConfig::DOCS),
@@ -189,6 +199,7 @@ const SECTIONS: [(&str, Docs); 10] = [
     ("tiers.ssd", SsdConfig::DOCS),
     ("query", QueryConfig::DOCS),
     ("tiering", TieringConfig::DOCS),
+    ("compaction", CompactionConfig::DOCS),
 ];
 
 /// Variables with our prefix that are not configuration: those of clients, tests and benchmarks, and those that

@@ -243,6 +243,15 @@ pub fn storage(out: &mut Exposition, store: &Store) {
     let delta = store.delta_account();
     out.gauge("terrace_delta_used_bytes", "Rows inserted but not yet sealed.", delta.used_bytes() as f64);
     out.gauge("terrace_delta_budget_bytes", "The limit of these.", delta.limit_bytes() as f64);
+    let written = load(&store.ssd().counters().written_bytes);
+    out.counter("terrace_ssd_written_bytes_total", "Bytes of chunk files written, by compaction too.", written);
+    let compactions = store.compactions();
+    out.counter("terrace_compaction_groups_total", "Groups of chunks rewritten.", load(&compactions.groups));
+    out.counter("terrace_compaction_chunks_in_total", "Chunks replaced.", load(&compactions.chunks_in));
+    out.counter("terrace_compaction_chunks_out_total", "Chunks written for them.", load(&compactions.chunks_out));
+    let help = "Deleted rows whose bytes were given back.";
+    out.counter("terrace_compaction_dropped_rows_total", help, load(&compactions.rows_dropped));
+    out.counter("terrace_compaction_written_bytes_total", "Bytes of these chunks.", load(&compactions.written_bytes));
     let tables = store.tables();
     let chunks: usize = tables.iter().map(|t| t.version().chunks.len()).sum();
     out.gauge("terrace_catalog_tables", "Tables.", tables.len() as f64);

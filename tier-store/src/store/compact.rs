@@ -328,7 +328,7 @@ impl Legacy {
         }
         let parents = group.iter().map(|c| (c.chunk.id, share(c.live_rows()))).collect();
         // Nobody else knows the chunk yet.
-        let _ = heir.heritage.set(Heritage { parents, counts: self.counts.clone().into() });
+        let _ = heir.heritage.set(Heritage { parents, counts: self.counts.clone() });
     }
 }
 

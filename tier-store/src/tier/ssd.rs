@@ -47,6 +47,8 @@ pub struct SsdCounters {
     pub read_bytes: AtomicU64,
     /// Time in which somebody waited for them, in microseconds.
     pub wait_us: AtomicU64,
+    /// Bytes of chunk files written.
+    pub written_bytes: AtomicU64,
     /// Reads that found damage.
     pub corrupt: AtomicU64,
 }
@@ -118,6 +120,7 @@ impl SsdTier {
         let path = self.file_name(table, chunk);
         files::write_durably(&self.dir, &path, &encoded.bytes)?;
         self.charges.lock().insert(path.clone(), charge);
+        self.counters.written_bytes.fetch_add(encoded.bytes.len() as u64, Ordering::Relaxed);
         Ok(path)
     }
 

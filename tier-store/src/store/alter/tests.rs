@@ -201,7 +201,7 @@ fn run(steps: &[Step]) {
     definition.options.chunk_rows = 64;
     store.create_table(definition).unwrap();
     let mut model = Model { name: name(), fields, rows: Vec::new(), next: 0 };
-    let mut remembered: Vec<(Arc<Table>, Vec<Vec<Option<i64>>>)> = Vec::new();
+    let mut remembered: Vec<Remembered> = Vec::new();
     for step in steps {
         let table = store.table(&model.name).unwrap();
         match step {
@@ -236,8 +236,11 @@ fn run(steps: &[Step]) {
     check(&store, &remembered);
 }
 
+/// A table as somebody read it, with its rows then.
+type Remembered = (Arc<Table>, Vec<Vec<Option<i64>>>);
+
 /// Who took a table before it was altered still reads what it was, and may not write to it.
-fn check(store: &Store, remembered: &[(Arc<Table>, Vec<Vec<Option<i64>>>)]) {
+fn check(store: &Store, remembered: &[Remembered]) {
     for (table, rows) in remembered {
         let current = store.tables()[0].clone();
         if !Arc::ptr_eq(&current, table) {
