@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::{Clock, SystemClock};
-use crate::io::BlockIo;
+use crate::io::{BlockIo, FileSystem, RealFiles};
 use crate::placement::TieringOptions;
 use crate::table::delta::SealRule;
 use crate::tier::nvm::{Limiter, NvmBacking};
@@ -40,10 +40,14 @@ pub struct StoreOptions {
     pub catalog_cache_bytes: usize,
     /// When deltas are sealed.
     pub seal: SealRule,
+    /// Where all files are written.
+    pub files: Arc<dyn FileSystem>,
     /// Engine of cold reads; `None`: the best one this machine has.
     pub io: Option<Arc<dyn BlockIo>>,
     /// Source of time.
     pub clock: Arc<dyn Clock>,
+    /// Threads of one bulk ingest that encode and write; 0: the thread that brings the rows does it.
+    pub ingest_threads: usize,
     /// Time between epochs; `None`: only on request.
     pub epoch_interval: Option<Duration>,
     /// Settings of the tiering loop.
@@ -62,8 +66,10 @@ impl StoreOptions {
             delta_budget_bytes: 256 << 20,
             catalog_cache_bytes: 32 << 20,
             seal: SealRule::default(),
+            files: Arc::new(RealFiles),
             io: None,
             clock: Arc::new(SystemClock::default()),
+            ingest_threads: 2,
             epoch_interval: None,
             tiering: TieringOptions::default(),
         }

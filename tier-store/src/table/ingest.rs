@@ -6,7 +6,8 @@
 //! drop         -> files removed, charges given back
 //! ```
 //!
-//! Memory is bounded: at most two chunks wait for a worker. Rows keep the order in which they came.
+//! Memory is bounded: at most two chunks wait for a worker. Rows keep the order in which they came. Without workers
+//! (`ingest_threads` is 0, or no thread can be started) the thread that brings the rows does their work.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,9 +22,6 @@ use super::{Chunk, ChunkAdmission, ChunkId, ChunkStatistics, DeltaRows, Segment,
 use crate::error::{Error, Result};
 use crate::store::{Core, Store};
 use crate::tier::codec;
-
-/// Threads that encode and write.
-const WORKERS: usize = 2;
 
 /// A chunk written but not yet committed; its file goes with it unless it is published.
 #[derive(Debug)]
@@ -81,7 +79,7 @@ impl Ingest {
         let (jobs, queue) = sync_channel::<Job>(1);
         let (done, results) = channel();
         let queue = Arc::new(Mutex::new(queue));
-        let workers = (0..WORKERS).filter_map(|n| {
+        let workers = (0..store.core().ingest_threads).filter_map(|n| {
             let (store, table, queue, done) =
                 (Arc::clone(&store), Arc::clone(&table), Arc::clone(&queue), done.clone());
             let work = move || work(&store, &table, &queue, &done);
@@ -137,11 +135,12 @@ impl Ingest {
         self.collect_ready()?;
         let job = Job { id: self.table.allocate_chunk(), batches: std::mem::take(&mut self.pending) };
         self.pending_rows = 0;
-        let sent = self.jobs.as_ref().map(|jobs| jobs.send(job));
-        if matches!(sent, Some(Ok(()))) {
-            Ok(())
-        } else {
-            Err(Error::Invalid("no ingest thread could be started".into()))
+        match &self.jobs {
+            Some(jobs) if !self.workers.is_empty() => jobs.send(job).map_err(|_| Error::Cancelled),
+            _ => {
+                self.sealed.insert(job.id, write_chunk(self.store.core(), &self.table, job.id, &job.batches)?);
+                Ok(())
+            }
         }
     }
 
