@@ -6,6 +6,8 @@
 
 mod commit;
 mod core;
+#[cfg(test)]
+mod crash;
 mod draft;
 mod options;
 mod recovery;
