@@ -129,7 +129,14 @@ fn filter(
 /// Statistics of one column over some chunks and the delta.
 fn column_statistics(source: &ScanSource, chunks: &[u32], column: usize) -> Result<ColumnStatistics> {
     let version = &source.version;
-    let bounds = version.statistics.column(column).map_err(crate::error::store_error)?;
+    // A catalog that failed cannot tell bounds any more; the rows can still be read.
+    let bounds = match version.statistics.column(column) {
+        Ok(bounds) => bounds,
+        Err(error) => {
+            tracing::warn!(%error, column, "planning without the bounds of a column");
+            return Ok(ColumnStatistics::new_unknown());
+        }
+    };
     let positions = UInt32Array::from_iter_values(chunks.iter().copied());
     let entries = || chunks.iter().filter_map(|c| source.chunk(*c));
     let all_null = |i: usize, rows: u32| bounds.null_counts.value(i) == u64::from(rows);

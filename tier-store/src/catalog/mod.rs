@@ -30,6 +30,7 @@ pub use records::{ChunkRecord, TableRecord};
 pub(crate) use writer::PendingCommit;
 
 use crate::error::{Error, Result};
+use crate::io::FileSystem;
 use writer::Writer;
 
 /// Version of the catalog's layout.
@@ -151,8 +152,10 @@ impl Catalog {
     ///
     /// # Errors
     /// [`Error::Locked`] when another process has it open, [`Error::UnsupportedFormat`] for another version.
-    pub fn open(path: &Path, cache_bytes: usize) -> Result<Self> {
-        let database = Database::builder().set_cache_size(cache_bytes).create(path).map_err(|e| open_error(path, e))?;
+    pub fn open(files: &dyn FileSystem, path: &Path, cache_bytes: usize) -> Result<Self> {
+        let mut settings = Database::builder();
+        settings.set_cache_size(cache_bytes);
+        let database = files.open_database(&settings, path).map_err(|e| open_error(path, e))?;
         let database = Arc::new(database);
         let catalog = Self { path: path.to_owned(), writer: Writer::start(Arc::clone(&database)), database };
         catalog.check_format()?;
@@ -267,13 +270,14 @@ fn open_error(path: &Path, error: redb::DatabaseError) -> Error {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::io::RealFiles;
 
     #[test]
     fn commits_survive_a_reopen_and_prefixes_are_ranges() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("catalog.redb");
         {
-            let catalog = Catalog::open(&path, 1 << 20).unwrap();
+            let catalog = Catalog::open(&RealFiles, &path, 1 << 20).unwrap();
             let mut commit = Commit::default();
             for n in 0..3 {
                 commit.put(Space::Chunks, key(&[7, n]), vec![n as u8]);
@@ -281,7 +285,7 @@ mod tests {
             commit.put(Space::Chunks, key(&[8, 0]), vec![9]);
             catalog.commit(commit).unwrap();
         }
-        let catalog = Catalog::open(&path, 1 << 20).unwrap();
+        let catalog = Catalog::open(&RealFiles, &path, 1 << 20).unwrap();
         let mut seen = Vec::new();
         let visit = |k: &[u8], v: &[u8]| {
             seen.push((key_part(k, 1), v[0]));
@@ -289,21 +293,21 @@ mod tests {
         };
         catalog.scan_back(Space::Chunks, &key(&[7]), visit).unwrap();
         assert_eq!(seen, [(2, 2), (1, 1), (0, 0)]);
-        assert!(matches!(Catalog::open(&path, 1 << 20), Err(Error::Locked { .. })));
+        assert!(matches!(Catalog::open(&RealFiles, &path, 1 << 20), Err(Error::Locked { .. })));
     }
 
     #[test]
     fn other_versions_and_foreign_files_are_refused() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("catalog.redb");
-        let catalog = Catalog::open(&path, 1 << 20).unwrap();
+        let catalog = Catalog::open(&RealFiles, &path, 1 << 20).unwrap();
         let mut commit = Commit::default();
         commit.put(Space::Meta, FORMAT_KEY.to_vec(), 99u32.to_be_bytes().to_vec());
         catalog.commit(commit).unwrap();
         drop(catalog);
-        assert!(matches!(Catalog::open(&path, 1 << 20), Err(Error::UnsupportedFormat { found: 99, .. })));
+        assert!(matches!(Catalog::open(&RealFiles, &path, 1 << 20), Err(Error::UnsupportedFormat { found: 99, .. })));
         let foreign = dir.path().join("foreign");
         std::fs::write(&foreign, b"PAR1 not a catalog at all, but long enough to be read as one").unwrap();
-        assert!(matches!(Catalog::open(&foreign, 1 << 20), Err(Error::Corrupt { .. })));
+        assert!(matches!(Catalog::open(&RealFiles, &foreign, 1 << 20), Err(Error::Corrupt { .. })));
     }
 }

@@ -4,9 +4,11 @@
 //! dropped at any time: a queued operation is withdrawn, a running one is finished and its buffer freed by the engine.
 //! Engines: [`uring`] (its own thread, parked when idle), [`blocking`] (threads and `pread`, where io_uring is
 //! missing), [`simulated`] (seeded faults, for tests). Every byte counted in [`IoStats`] was read from the device.
+//! Writing, and all that has to do with names, goes through [`files`].
 
 pub mod blocking;
 pub mod buffer;
+pub mod files;
 pub mod handle;
 pub mod pool;
 mod request;
@@ -20,6 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 pub use buffer::AlignedBuffer;
+pub use files::{FileSystem, RealFiles, SimulatedFiles};
 pub use handle::ReadHandle;
 pub use pool::BufferPool;
 

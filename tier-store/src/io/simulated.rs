@@ -97,18 +97,23 @@ impl SimulatedEngine {
     /// Adds a file that exists in this engine only.
     pub fn add_file(&self, path: impl Into<PathBuf>, bytes: &[u8]) -> Result<()> {
         let path = path.into();
-        // SAFETY: the name is a C string; the call has no other precondition.
-        let descriptor = unsafe { libc::memfd_create(c"terrace-simulated".as_ptr(), libc::MFD_CLOEXEC) };
-        if descriptor < 0 {
-            return Err(Error::io("create", path, &std::io::Error::last_os_error()));
-        }
-        // SAFETY: the descriptor is open and nobody else owns it.
-        let file = unsafe { File::from_raw_fd(descriptor) };
-        file.write_all_at(bytes, 0).map_err(|e| Error::io("write", &path, &e))?;
-        let file = IoFile { path: path.clone(), len: bytes.len() as u64, file, direct: false };
+        let file = memory_file(&path, bytes)?;
         self.files.lock().insert(path, Arc::new(file));
         Ok(())
     }
+}
+
+/// A file in memory that calls itself `path`.
+pub(super) fn memory_file(path: &Path, bytes: &[u8]) -> Result<IoFile> {
+    // SAFETY: the name is a C string; the call has no other precondition.
+    let descriptor = unsafe { libc::memfd_create(c"terrace-simulated".as_ptr(), libc::MFD_CLOEXEC) };
+    if descriptor < 0 {
+        return Err(Error::io("create", path, &std::io::Error::last_os_error()));
+    }
+    // SAFETY: the descriptor is open and nobody else owns it.
+    let file = unsafe { File::from_raw_fd(descriptor) };
+    file.write_all_at(bytes, 0).map_err(|e| Error::io("write", path, &e))?;
+    Ok(IoFile { path: path.to_owned(), len: bytes.len() as u64, file, direct: false })
 }
 
 impl BlockIo for SimulatedEngine {

@@ -1,13 +1,11 @@
 //! The SSD tier as the home that moves read from.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use arrow::buffer::Buffer;
 
-use super::HomeTier;
+use super::{HomeTier, Probe};
 use crate::error::Result;
-use crate::io::BlockIo;
 use crate::table::Chunk;
 use crate::tier::Account;
 use crate::tier::ssd::SsdTier;
@@ -25,8 +23,8 @@ impl HomeTier for SsdTier {
         format!("{}, read by {} with direct I/O", self.dir().display(), self.io().name())
     }
 
-    fn probe(&self) -> Option<(PathBuf, Arc<dyn BlockIo>)> {
-        Some((self.dir().to_owned(), Arc::clone(self.io())))
+    fn probe(&self) -> Option<Probe> {
+        Some(Probe { folder: self.dir().to_owned(), files: Arc::clone(self.files()), io: Arc::clone(self.io()) })
     }
 
     fn read_image(&self, chunk: &Arc<Chunk>, column: usize) -> Result<Buffer> {

@@ -10,5 +10,5 @@ pub mod queue;
 #[cfg(test)]
 pub(crate) mod testing;
 
-pub use mover::{HomeTier, Mover, Outcome, Relocation};
+pub use mover::{HomeTier, Mover, Outcome, Probe, Relocation};
 pub use queue::{MoveQueue, Verdict};

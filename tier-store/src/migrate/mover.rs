@@ -10,9 +10,20 @@ use arrow::buffer::Buffer;
 use parking_lot::Mutex;
 
 use crate::error::{Error, Result};
-use crate::io::BlockIo;
+use crate::io::{BlockIo, FileSystem};
 use crate::table::{Chunk, Resident, Segment};
 use crate::tier::{Account, MemoryTier, TierId, codec};
+
+/// A folder on a device and the ways to write and read files in it.
+#[derive(Debug)]
+pub struct Probe {
+    /// The folder.
+    pub folder: PathBuf,
+    /// Writes.
+    pub files: Arc<dyn FileSystem>,
+    /// Reads.
+    pub io: Arc<dyn BlockIo>,
+}
 
 /// The tier where every segment has its durable bytes, as a move sees it.
 pub trait HomeTier: Send + Sync {
@@ -22,8 +33,8 @@ pub trait HomeTier: Send + Sync {
     fn account(&self) -> &Arc<Account>;
     /// One line on the device, by which calibrations are recognised.
     fn describe(&self) -> String;
-    /// A folder on the device and the engine that reads it, for calibration; `None`: it cannot be measured.
-    fn probe(&self) -> Option<(PathBuf, Arc<dyn BlockIo>)>;
+    /// What calibration measures the device with; `None`: it cannot be measured.
+    fn probe(&self) -> Option<Probe>;
     /// Reads one segment, checks it against its checksums, gives its image. Blocks.
     fn read_image(&self, chunk: &Arc<Chunk>, column: usize) -> Result<Buffer>;
 }

@@ -10,9 +10,9 @@ use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 use arrow::buffer::Buffer;
 use parking_lot::Mutex;
 
-use super::HomeTier;
+use super::{HomeTier, Probe};
 use crate::error::{Error, Result};
-use crate::io::BlockIo;
+use crate::io::RealFiles;
 use crate::io::blocking::BlockingEngine;
 use crate::table::{Chunk, ChunkId, ColumnId, Segment, TableId};
 use crate::tier::{Account, codec};
@@ -75,9 +75,9 @@ impl HomeTier for FakeHome {
         "a map".into()
     }
 
-    fn probe(&self) -> Option<(PathBuf, Arc<dyn BlockIo>)> {
-        let folder = self.folder.as_ref()?;
-        Some((folder.path().to_owned(), Arc::new(BlockingEngine::start())))
+    fn probe(&self) -> Option<Probe> {
+        let folder = self.folder.as_ref()?.path().to_owned();
+        Some(Probe { folder, files: Arc::new(RealFiles), io: Arc::new(BlockingEngine::start()) })
     }
 
     fn read_image(&self, chunk: &Arc<Chunk>, column: usize) -> Result<Buffer> {

@@ -4,7 +4,7 @@
 //! cannot be measured (no room, no device) gets a typical profile, and the result says so. Tiers are listed fastest
 //! first by whoever set them up, so noise is not allowed to say otherwise: each is held slower than the one before.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -12,7 +12,8 @@ use serde::{Deserialize, Serialize};
 use super::cost::{CACHE_LINE_BYTES, TierCost};
 use crate::clock::Clock;
 use crate::error::{Error, Result};
-use crate::migrate::HomeTier;
+use crate::io::FileSystem;
+use crate::migrate::{HomeTier, Probe};
 use crate::tier::{MemoryTier, TierKind};
 
 /// Image sizes tried on memory tiers: larger than the caches of a core, if there is room.
@@ -128,14 +129,14 @@ fn measure_memory(tier: &dyn MemoryTier, clock: &dyn Clock) -> Result<TierCost> 
 }
 
 fn measure_home(home: &dyn HomeTier, clock: &dyn Clock) -> Result<TierCost> {
-    let (folder, io) = home.probe().ok_or_else(|| Error::Unsupported(format!("measuring {}", home.name())))?;
-    let scratch = Scratch::create(&folder)?;
-    let file = io.open(&scratch.0)?;
+    let probe = home.probe().ok_or_else(|| Error::Unsupported(format!("measuring {}", home.name())))?;
+    let scratch = Scratch::create(&probe)?;
+    let file = probe.io.open(&scratch.path)?;
     let time = |len: usize| {
         let places = SCRATCH_BYTES / len;
         median_us(clock, |number| {
             let offset = (number * 7 % places * len) as u64;
-            let bytes = io.read(&file, offset, len).wait()?;
+            let bytes = probe.io.read(&file, offset, len).wait()?;
             // A scan checks what it reads.
             Ok(u64::from(crc32c::crc32c(bytes.as_slice())))
         })
@@ -190,22 +191,23 @@ fn scattered(image: &[u8], seed: usize) -> u64 {
 }
 
 /// A file of data that goes when dropped.
-struct Scratch(PathBuf);
+struct Scratch<'a> {
+    path: PathBuf,
+    files: &'a dyn FileSystem,
+}
 
-impl Scratch {
-    fn create(folder: &Path) -> Result<Self> {
-        let scratch = Self(folder.join(SCRATCH_NAME));
-        let written = std::fs::write(&scratch.0, vec![0x5a; SCRATCH_BYTES])
-            .and_then(|()| std::fs::File::open(&scratch.0))
-            .and_then(|file| file.sync_all());
-        written.map_err(|error| Error::io("write", &scratch.0, &error))?;
+impl<'a> Scratch<'a> {
+    fn create(probe: &'a Probe) -> Result<Self> {
+        let scratch = Self { path: probe.folder.join(SCRATCH_NAME), files: probe.files.as_ref() };
+        scratch.files.write(&scratch.path, &vec![0x5a; SCRATCH_BYTES])?;
         Ok(scratch)
     }
 }
 
-impl Drop for Scratch {
+impl Drop for Scratch<'_> {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
+        // What cannot be deleted is swept at the next start.
+        let _ = self.files.remove_file(&self.path);
     }
 }
 
@@ -234,7 +236,7 @@ mod tests {
         assert!(dram.cost.patterns.iter().zip(&ssd.cost.patterns).all(faster), "{calibration:?}");
         assert!(dram.cost.patterns[0].bytes_per_us > 100.0, "{dram:?}");
         assert_eq!(tiers[0].account().used_bytes(), 0);
-        assert_eq!(std::fs::read_dir(home.probe().unwrap().0).unwrap().count(), 0);
+        assert_eq!(std::fs::read_dir(home.probe().unwrap().folder).unwrap().count(), 0);
         let json = serde_json::to_string(&calibration).unwrap();
         assert!(serde_json::from_str::<Calibration>(&json).unwrap().fits(&tiers, &home));
     }

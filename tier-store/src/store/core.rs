@@ -66,6 +66,7 @@ pub struct Core {
     pub(super) access_totals: Arc<AccessTotals>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) seal: SealRule,
+    pub(crate) ingest_threads: usize,
     /// Locked for writing while tables come and go and while versions are published.
     pub(super) tables: RwLock<BTreeMap<TableName, Arc<Table>>>,
     pub(super) publications: Mutex<Publications>,

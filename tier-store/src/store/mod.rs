@@ -9,6 +9,8 @@ mod background;
 mod commit;
 mod compact;
 mod core;
+#[cfg(test)]
+mod crash;
 mod draft;
 mod options;
 mod recovery;

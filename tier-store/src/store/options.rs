@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::{Clock, SystemClock};
-use crate::io::BlockIo;
+use crate::io::{BlockIo, FileSystem, RealFiles};
 use crate::placement::TieringOptions;
 use crate::table::delta::SealRule;
 use crate::tier::nvm::{Limiter, NvmBacking};
@@ -42,10 +42,14 @@ pub struct StoreOptions {
     pub seal: SealRule,
     /// Most bytes per second that background compaction writes; 0: compaction on request only.
     pub compaction_bytes_per_s: u64,
+    /// Where all files are written.
+    pub files: Arc<dyn FileSystem>,
     /// Engine of cold reads; `None`: the best one this machine has.
     pub io: Option<Arc<dyn BlockIo>>,
     /// Source of time.
     pub clock: Arc<dyn Clock>,
+    /// Threads of one bulk ingest that encode and write; 0: the thread that brings the rows does it.
+    pub ingest_threads: usize,
     /// Time between epochs; `None`: only on request.
     pub epoch_interval: Option<Duration>,
     /// Settings of the tiering loop.
@@ -65,8 +69,10 @@ impl StoreOptions {
             catalog_cache_bytes: 32 << 20,
             seal: SealRule::default(),
             compaction_bytes_per_s: 0,
+            files: Arc::new(RealFiles),
             io: None,
             clock: Arc::new(SystemClock::default()),
+            ingest_threads: 2,
             epoch_interval: None,
             tiering: TieringOptions::default(),
         }

@@ -21,6 +21,7 @@ use crate::catalog::{Catalog, ChunkRecord, Commit, Space, key, key_part};
 use crate::error::{Error, Result};
 use crate::heat::AccessTotals;
 use crate::io::best_engine;
+use crate::io::files::{FileSystem, create_folders, parent};
 use crate::table::delta::DeltaEntry;
 use crate::table::{Chunk, ChunkEntry, ChunkId, DeltaRows, Segment, Table, TableId, TableName, TableStatistics};
 use crate::tier::dram::DramTier;
@@ -38,12 +39,24 @@ const RESERVED_TABLES: u64 = 1 << 20;
 pub(super) fn open(options: StoreOptions) -> Result<Core> {
     let dir = options.data_dir.as_path();
     let ssd_dir = dir.join(SSD_FOLDER);
-    std::fs::create_dir_all(&ssd_dir).map_err(|e| Error::io("create", &ssd_dir, &e))?;
-    let catalog = open_catalog(dir, options.catalog_cache_bytes)?;
+    let files = options.files.as_ref();
+    create_folders(files, &ssd_dir)?;
+    if files.len(&dir.join(CATALOG_FILE))?.is_none() {
+        // A first start may have been stopped after it made the folder. What is above may be closed to us.
+        let _ = files.sync_folder(parent(dir));
+    }
+    let catalog = open_catalog(files, dir, options.catalog_cache_bytes)?;
     let io = options.io.clone().unwrap_or_else(best_engine);
     let io_account = Account::new("cold reads", options.io_budget_bytes);
     let ssd_account = Account::new("ssd", options.ssd_budget_bytes.unwrap_or(u64::MAX));
-    let ssd = Arc::new(SsdTier::new(ssd_dir, io, Arc::clone(&options.clock), io_account, ssd_account)?);
+    let ssd = Arc::new(SsdTier::new(
+        ssd_dir,
+        Arc::clone(&options.files),
+        io,
+        Arc::clone(&options.clock),
+        io_account,
+        ssd_account,
+    )?);
     let mut core = Core {
         data_dir: dir.to_owned(),
         memory_tiers: memory_tiers(&options)?,
@@ -51,6 +64,7 @@ pub(super) fn open(options: StoreOptions) -> Result<Core> {
         access_totals: Arc::new(AccessTotals::default()),
         clock: Arc::clone(&options.clock),
         seal: options.seal,
+        ingest_threads: options.ingest_threads,
         tables: RwLock::new(BTreeMap::new()),
         publications: Mutex::default(),
         compactions: CompactionCounters::default(),
@@ -67,16 +81,19 @@ pub(super) fn open(options: StoreOptions) -> Result<Core> {
 }
 
 /// Opens the catalog, whose lock is the lock of the directory; the holder's process id is kept beside it for the error.
-fn open_catalog(dir: &Path, cache_bytes: usize) -> Result<Arc<Catalog>> {
+/// On return the names of catalog and SSD folder are durable, also when an earlier start was stopped short of that.
+fn open_catalog(files: &dyn FileSystem, dir: &Path, cache_bytes: usize) -> Result<Arc<Catalog>> {
     let holder_file = dir.join(HOLDER_FILE);
-    match Catalog::open(&dir.join(CATALOG_FILE), cache_bytes) {
+    match Catalog::open(files, &dir.join(CATALOG_FILE), cache_bytes) {
         Ok(catalog) => {
             let id = std::process::id().to_string();
-            std::fs::write(&holder_file, id).map_err(|e| Error::io("write", &holder_file, &e))?;
+            files.write(&holder_file, id.as_bytes())?;
+            files.sync_folder(dir)?;
             Ok(Arc::new(catalog))
         }
         Err(Error::Locked { path, holder }) => {
-            let holder = std::fs::read_to_string(&holder_file).map_or(holder, |id| id.trim().to_owned());
+            let named = files.read(&holder_file).map(|id| String::from_utf8_lossy(&id).trim().to_owned());
+            let holder = named.unwrap_or(holder);
             Err(Error::Locked { path, holder })
         }
         Err(error) => Err(error),
@@ -163,9 +180,13 @@ fn sweep<'a>(core: &Core, tables: impl Iterator<Item = &'a Arc<Table>>) -> Resul
         for entry in table.version().chunks.iter() {
             let chunk = &entry.chunk;
             known.insert(chunk.path.clone());
-            let found = std::fs::metadata(&chunk.path).map(|m| m.len());
-            if found.as_ref().ok() != Some(&chunk.file_bytes) {
-                let found = found.map_or_else(|e| e.to_string(), |len| format!("{len} bytes"));
+            let found = core.ssd.file_bytes(&chunk.path);
+            if !matches!(found, Ok(Some(bytes)) if bytes == chunk.file_bytes) {
+                let found = match found {
+                    Ok(Some(bytes)) => format!("{bytes} bytes"),
+                    Ok(None) => "no file".into(),
+                    Err(error) => error.to_string(),
+                };
                 tracing::error!(
                     "{} is damaged: {} bytes expected, found: {found}. Statements that read chunk {} of table {} from it will fail; \
                      restore the file or load the table again",

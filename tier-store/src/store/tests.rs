@@ -14,9 +14,14 @@ use crate::Error;
 use crate::table::{ChunkAdmission, TableVersion};
 use crate::tier::ssd::{Admission, ColdRead};
 
+/// The text that belongs to a key.
+pub(super) fn text(key: i64) -> Option<String> {
+    (key % 7 != 0).then(|| format!("value number {key}"))
+}
+
 pub(super) fn rows(range: std::ops::Range<i64>) -> RecordBatch {
     let schema = Schema::new(vec![Field::new("k", DataType::Int64, false), Field::new("v", DataType::Utf8View, true)]);
-    let text = StringViewArray::from_iter(range.clone().map(|i| (i % 7 != 0).then(|| format!("value number {i}"))));
+    let text = StringViewArray::from_iter(range.clone().map(text));
     let columns: Vec<ArrayRef> = vec![Arc::new(Int64Array::from_iter_values(range)), Arc::new(text)];
     RecordBatch::try_new(Arc::new(schema), columns).unwrap()
 }

@@ -120,11 +120,11 @@ impl Core {
         let charge = |batch| DeltaEntry::charged(&self.delta, sequence, batch, now);
         match charge(batch.clone()) {
             Err(Error::BudgetExceeded { .. }) => {
-                self.seal(table)?;
-                for other in self.tables() {
-                    self.seal(&other)?;
-                }
-                charge(batch)
+                // A table that cannot be sealed is no reason to refuse rows of another that there is room for.
+                let own = self.seal(table);
+                let others: Vec<_> = self.tables().iter().map(|other| self.seal(other)).collect();
+                let failed = others.into_iter().chain([own]).find_map(Result::err);
+                charge(batch).map_err(|full| failed.unwrap_or(full))
             }
             done => done,
         }

@@ -6,7 +6,8 @@
 //! drop         -> files removed, charges given back
 //! ```
 //!
-//! Memory is bounded: at most two chunks wait for a worker. Rows keep the order in which they came.
+//! Memory is bounded: at most two chunks wait for a worker. Rows keep the order in which they came. Without workers
+//! (`ingest_threads` is 0, or no thread can be started) the thread that brings the rows does their work.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,9 +22,6 @@ use super::{Chunk, ChunkId, ChunkStatistics, DeltaRows, Segment, Table};
 use crate::error::{Error, Result};
 use crate::store::{Core, Store};
 use crate::tier::{TierId, codec};
-
-/// Threads that encode and write.
-const WORKERS: usize = 2;
 
 /// A chunk written but not yet committed; its file goes with it unless it is published.
 #[derive(Debug)]
@@ -81,7 +79,7 @@ impl Ingest {
         let (jobs, queue) = sync_channel::<Job>(1);
         let (done, results) = channel();
         let queue = Arc::new(Mutex::new(queue));
-        let workers = (0..WORKERS).filter_map(|n| {
+        let workers = (0..store.core().ingest_threads).filter_map(|n| {
             let (store, table, queue, done) =
                 (Arc::clone(&store), Arc::clone(&table), Arc::clone(&queue), done.clone());
             let work = move || work(&store, &table, &queue, &done);
@@ -137,11 +135,12 @@ impl Ingest {
         self.collect_ready()?;
         let job = Job { id: self.table.allocate_chunk(), batches: std::mem::take(&mut self.pending) };
         self.pending_rows = 0;
-        let sent = self.jobs.as_ref().map(|jobs| jobs.send(job));
-        if matches!(sent, Some(Ok(()))) {
-            Ok(())
-        } else {
-            Err(Error::Invalid("no ingest thread could be started".into()))
+        match &self.jobs {
+            Some(jobs) if !self.workers.is_empty() => jobs.send(job).map_err(|_| Error::Cancelled),
+            _ => {
+                self.sealed.insert(job.id, write_job(self.store.core(), &self.table, &job)?);
+                Ok(())
+            }
         }
     }
 
@@ -206,12 +205,15 @@ impl Drop for Ingest {
 fn work(store: &Store, table: &Table, queue: &Mutex<Receiver<Job>>, done: &Sender<(ChunkId, Result<SealedChunk>)>) {
     loop {
         let Ok(job) = queue.lock().recv() else { return };
-        let core = store.core();
-        let sealed = write_chunk(core, table, job.id, &job.batches, &|_| core.admission(table));
+        let sealed = write_job(store.core(), table, &job);
         if done.send((job.id, sealed)).is_err() {
             return;
         }
     }
+}
+
+fn write_job(core: &Core, table: &Table, job: &Job) -> Result<SealedChunk> {
+    write_chunk(core, table, job.id, &job.batches, &|_| core.admission(table))
 }
 
 /// Writes one chunk: file and fsync, bounds, a copy of each column on the tier that `tier` gives while it has room.

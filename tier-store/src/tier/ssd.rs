@@ -11,13 +11,13 @@
 mod cold;
 mod files;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use arrow::buffer::Buffer;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 pub use cold::{ColdColumns, ColdRead};
 pub use files::StoredFile;
@@ -26,7 +26,8 @@ use super::codec::{self, EncodedChunk};
 use super::{Account, Charge};
 use crate::clock::Clock;
 use crate::error::{Error, Result};
-use crate::io::{BLOCK_BYTES, BlockIo, IoFile, ReadHandle};
+use crate::io::files::create_folders;
+use crate::io::{BLOCK_BYTES, BlockIo, FileSystem, IoFile, ReadHandle};
 use crate::table::{Chunk, ChunkId, TableId};
 
 /// Whether a cold read may be refused when the I/O account is full.
@@ -57,12 +58,15 @@ pub struct SsdCounters {
 #[derive(Debug)]
 pub struct SsdTier {
     dir: PathBuf,
+    files: Arc<dyn FileSystem>,
     io: Arc<dyn BlockIo>,
     clock: Arc<dyn Clock>,
     io_account: Arc<Account>,
     stored: Arc<Account>,
     /// The bytes of each file, charged to `stored` while it exists.
     charges: Mutex<HashMap<PathBuf, Charge>>,
+    /// The tables' folders whose names are durable. Held while a file is written into one, so that it stays.
+    folders: RwLock<HashSet<PathBuf>>,
     counters: Arc<SsdCounters>,
 }
 
@@ -71,21 +75,27 @@ impl SsdTier {
     /// memory kept for the next reads, `stored` the bytes of all files.
     pub fn new(
         dir: impl Into<PathBuf>,
+        files: Arc<dyn FileSystem>,
         io: Arc<dyn BlockIo>,
         clock: Arc<dyn Clock>,
         io_account: Arc<Account>,
         stored: Arc<Account>,
     ) -> Result<Self> {
         let dir = dir.into();
-        std::fs::create_dir_all(&dir).map_err(|e| Error::io("create", &dir, &e))?;
-        let (charges, counters) = (Mutex::default(), Arc::default());
+        create_folders(files.as_ref(), &dir)?;
+        let (charges, folders, counters) = (Mutex::default(), RwLock::default(), Arc::default());
         io.pool().share_budget(&io_account);
-        Ok(Self { dir, io, clock, io_account, stored, charges, counters })
+        Ok(Self { dir, files, io, clock, io_account, stored, charges, folders, counters })
     }
 
     /// The folder.
     pub fn dir(&self) -> &Path {
         &self.dir
+    }
+
+    /// The layer that files are written through.
+    pub fn files(&self) -> &Arc<dyn FileSystem> {
+        &self.files
     }
 
     /// The engine that reads.
@@ -118,7 +128,8 @@ impl SsdTier {
     pub fn write_chunk(&self, table: TableId, chunk: ChunkId, encoded: &EncodedChunk) -> Result<PathBuf> {
         let charge = self.stored.try_charge(encoded.bytes.len() as u64)?;
         let path = self.file_name(table, chunk);
-        files::write_durably(&self.dir, &path, &encoded.bytes)?;
+        let _folder = self.hold_folder(path.parent().unwrap_or(&self.dir))?;
+        files::write_durably(self.files.as_ref(), &path, &encoded.bytes)?;
         self.charges.lock().insert(path.clone(), charge);
         self.counters.written_bytes.fetch_add(encoded.bytes.len() as u64, Ordering::Relaxed);
         Ok(path)
@@ -138,28 +149,47 @@ impl SsdTier {
 
     /// Deletes a chunk's file; one that is gone already is no error. Reads under way finish.
     pub fn remove(&self, path: &Path) -> Result<()> {
-        match std::fs::remove_file(path) {
-            Ok(()) => {}
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-            Err(error) => return Err(Error::io("delete", path, &error)),
-        }
+        self.files.remove_file(path)?;
         self.charges.lock().remove(path);
-        // The table's folder goes with its last file; the call refuses while there are others.
-        if let Some(folder) = path.parent().filter(|folder| *folder != self.dir) {
-            let _ = std::fs::remove_dir(folder);
+        // The table's folder goes with its last file; the call refuses while there are others. One that somebody
+        // writes into stays.
+        if let (Some(folder), Some(mut folders)) = (path.parent(), self.folders.try_write())
+            && folder != self.dir
+            && self.files.remove_folder(folder).is_ok()
+        {
+            folders.remove(folder);
         }
         Ok(())
     }
 
+    /// Bytes of a chunk's file as the file system says; `None` when there is none.
+    pub fn file_bytes(&self, path: &Path) -> Result<Option<u64>> {
+        self.files.len(path)
+    }
+
+    /// Makes a table's folder unless it is there with a durable name; it stays while the answer is held.
+    fn hold_folder(&self, folder: &Path) -> Result<RwLockReadGuard<'_, HashSet<PathBuf>>> {
+        let known = self.folders.read();
+        if known.contains(folder) && self.files.is_folder(folder) {
+            return Ok(known);
+        }
+        drop(known);
+        let mut known = self.folders.write();
+        self.files.create_folder(folder)?;
+        self.files.sync_folder(&self.dir)?;
+        known.insert(folder.to_owned());
+        Ok(RwLockWriteGuard::downgrade(known))
+    }
+
     /// All files in the tier's folder, in no order.
     pub fn list(&self) -> Result<Vec<StoredFile>> {
-        files::list(&self.dir)
+        files::list(self.files.as_ref(), &self.dir)
     }
 
     /// What a chunk file says about itself, with checksums of its present bytes: for rebuilding a catalog. Reads the
     /// whole file.
     pub fn inspect(&self, path: &Path) -> Result<codec::ChunkHeader> {
-        let bytes = std::fs::read(path).map_err(|e| Error::io("read", path, &e))?;
+        let bytes = self.files.read(path)?;
         codec::read_header(&bytes).map_err(|error| codec::locate(error, path, "header"))
     }
 

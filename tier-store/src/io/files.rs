@@ -1,0 +1,159 @@
+//! The file layer: every change that the store makes to files goes through [`FileSystem`].
+//!
+//! [`RealFiles`] is the operating system; [`SimulatedFiles`] a disk in memory that keeps what is written and what would
+//! survive a power cut apart, and fails on demand (docs/design/crash-tests.md). The trait has the operations that the
+//! store needs and no others; their durability is that of POSIX: a file's bytes are durable when [`FileSystem::write`]
+//! returns, its name only after [`FileSystem::sync_folder`]. Cold reads go through [`super::BlockIo`].
+
+mod image;
+mod simulated;
+
+use std::fmt::Debug;
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+
+pub use simulated::{DiskFaults, Outage, SimulatedFiles};
+
+use crate::error::{Error, Result};
+
+/// What a folder holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FolderEntry {
+    /// Its path.
+    pub path: PathBuf,
+    /// True for a folder.
+    pub is_folder: bool,
+}
+
+/// The file operations of the store. Errors are [`Error::Io`] with the path and what was attempted; a full disk says so.
+pub trait FileSystem: Send + Sync + Debug {
+    /// True when there is a folder of that name.
+    fn is_folder(&self, path: &Path) -> bool;
+    /// Makes one folder; one that is there already is no error.
+    fn create_folder(&self, folder: &Path) -> Result<()>;
+    /// Creates or replaces a file; its bytes are durable on return, its name after [`FileSystem::sync_folder`].
+    fn write(&self, path: &Path, bytes: &[u8]) -> Result<()>;
+    /// Gives a file another name in its folder; a file that has that name goes.
+    fn rename(&self, from: &Path, to: &Path) -> Result<()>;
+    /// Makes the names in a folder durable.
+    fn sync_folder(&self, folder: &Path) -> Result<()>;
+    /// Deletes a file; one that is gone already is no error.
+    fn remove_file(&self, path: &Path) -> Result<()>;
+    /// Deletes a folder; refuses while something is in it.
+    fn remove_folder(&self, folder: &Path) -> Result<()>;
+    /// What a folder holds, in no order.
+    fn list(&self, folder: &Path) -> Result<Vec<FolderEntry>>;
+    /// Bytes of a file; `None` when there is none.
+    fn len(&self, path: &Path) -> Result<Option<u64>>;
+    /// All of a file.
+    fn read(&self, path: &Path) -> Result<Vec<u8>>;
+    /// Opens the database file at `path`, or makes one.
+    fn open_database(&self, settings: &redb::Builder, path: &Path) -> Result<redb::Database, redb::DatabaseError>;
+}
+
+/// Makes a folder and those above it that are missing, with durable names.
+pub(crate) fn create_folders(files: &dyn FileSystem, folder: &Path) -> Result<()> {
+    let missing: Vec<&Path> = folder.ancestors().take_while(|f| !names_the_present(f) && !files.is_folder(f)).collect();
+    for folder in missing.into_iter().rev() {
+        files.create_folder(folder)?;
+        files.sync_folder(parent(folder))?;
+    }
+    Ok(())
+}
+
+/// The folder that a path's name is kept in.
+pub(crate) fn parent(path: &Path) -> &Path {
+    path.parent().map_or(path, |parent| if names_the_present(parent) { Path::new(".") } else { parent })
+}
+
+/// The empty path is what precedes a relative one.
+fn names_the_present(path: &Path) -> bool {
+    path.as_os_str().is_empty()
+}
+
+/// The files of the operating system.
+#[derive(Debug, Default)]
+pub struct RealFiles;
+
+impl FileSystem for RealFiles {
+    fn is_folder(&self, path: &Path) -> bool {
+        path.is_dir()
+    }
+
+    fn create_folder(&self, folder: &Path) -> Result<()> {
+        match std::fs::create_dir(folder) {
+            Err(error) if !folder.is_dir() => Err(refused("create", folder, &error)),
+            _ => Ok(()),
+        }
+    }
+
+    fn write(&self, path: &Path, bytes: &[u8]) -> Result<()> {
+        let mut file = File::create(path).map_err(|e| refused("create", path, &e))?;
+        file.write_all(bytes).map_err(|e| refused("write", path, &e))?;
+        file.sync_all().map_err(|e| refused("sync", path, &e))?;
+        // The page cache would hold the bytes a second time; reads go around it.
+        // SAFETY: plain system call on an open descriptor; a refusal changes nothing.
+        unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
+        Ok(())
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        std::fs::rename(from, to).map_err(|e| refused("rename", to, &e))
+    }
+
+    fn sync_folder(&self, folder: &Path) -> Result<()> {
+        File::open(folder).and_then(|file| file.sync_all()).map_err(|e| refused("sync", folder, &e))
+    }
+
+    fn remove_file(&self, path: &Path) -> Result<()> {
+        match std::fs::remove_file(path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(refused("delete", path, &error)),
+            _ => Ok(()),
+        }
+    }
+
+    fn remove_folder(&self, folder: &Path) -> Result<()> {
+        std::fs::remove_dir(folder).map_err(|e| refused("delete", folder, &e))
+    }
+
+    fn list(&self, folder: &Path) -> Result<Vec<FolderEntry>> {
+        let failed = |e: std::io::Error| refused("list", folder, &e);
+        let mut found = Vec::new();
+        for entry in std::fs::read_dir(folder).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            found.push(FolderEntry { path: entry.path(), is_folder: entry.file_type().map_err(failed)?.is_dir() });
+        }
+        Ok(found)
+    }
+
+    fn len(&self, path: &Path) -> Result<Option<u64>> {
+        match std::fs::metadata(path) {
+            Ok(metadata) => Ok(Some(metadata.len())),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(refused("inspect", path, &error)),
+        }
+    }
+
+    fn read(&self, path: &Path) -> Result<Vec<u8>> {
+        std::fs::read(path).map_err(|e| refused("read", path, &e))
+    }
+
+    fn open_database(&self, settings: &redb::Builder, path: &Path) -> Result<redb::Database, redb::DatabaseError> {
+        settings.create(path)
+    }
+}
+
+fn refused(action: &'static str, path: &Path, error: &std::io::Error) -> Error {
+    match Error::io(action, path, error) {
+        Error::Io { action, path, errno: errno @ Some(libc::ENOSPC | libc::EDQUOT), .. } => {
+            let message = "the disk is full: free space, or move the data directory to a larger disk".into();
+            Error::Io { action, path, errno, message }
+        }
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,135 @@
+//! The simulated disk against the real one, and what it keeps when the power goes.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+
+use super::*;
+use crate::clock::{Clock, ManualClock};
+
+fn disk(seed: u64) -> SimulatedFiles {
+    SimulatedFiles::new(seed, Arc::<ManualClock>::default())
+}
+
+fn errno<T: Debug>(result: Result<T>) -> Option<i32> {
+    match result.unwrap_err() {
+        Error::Io { errno, .. } => errno,
+        other => panic!("{other}"),
+    }
+}
+
+/// One drawn operation; the answer says what a caller can see of it.
+fn step(files: &dyn FileSystem, root: &Path, random: &mut StdRng) -> String {
+    let folder = root.join(["", "a", "a/b", "c"][random.random_range(0..4)]);
+    let (file, other) = (folder.join(["x", "y"][random.random_range(0..2)]), folder.join("z"));
+    let bytes = vec![random.random::<u8>(); random.random_range(0..2000)];
+    let done = |result: Result<()>| {
+        result.map_err(|error| match error {
+            Error::Io { action, path, errno, .. } => (action, path.strip_prefix(root).unwrap().to_owned(), errno),
+            other => panic!("{other}"),
+        })
+    };
+    match random.random_range(0..8) {
+        0 => format!("{:?}", done(files.create_folder(&folder))),
+        1 | 2 => format!("{:?}", done(files.write(&file, &bytes))),
+        3 => format!("{:?}", done(files.rename(&file, &other))),
+        4 => format!("{:?}", done(files.remove_file(&other))),
+        5 => format!("{:?}", done(files.remove_folder(&folder))),
+        6 => format!("{:?}", done(files.sync_folder(&folder))),
+        _ => format!("{:?} {:?}", files.len(&file).ok(), files.read(&file).ok()),
+    }
+}
+
+fn all(files: &dyn FileSystem, root: &Path) -> BTreeSet<(PathBuf, Option<Vec<u8>>)> {
+    let mut found = BTreeSet::new();
+    let mut open = vec![root.to_owned()];
+    while let Some(folder) = open.pop() {
+        for entry in files.list(&folder).unwrap() {
+            let bytes = if entry.is_folder { None } else { Some(files.read(&entry.path).unwrap()) };
+            found.insert((entry.path.strip_prefix(root).unwrap().to_owned(), bytes));
+            open.extend(entry.is_folder.then_some(entry.path));
+        }
+    }
+    found
+}
+
+#[test]
+fn the_simulated_disk_answers_as_the_real_one_does() {
+    for seed in 0..5 {
+        let real = tempfile::tempdir().unwrap();
+        let (simulated, root) = (disk(seed), Path::new("/root"));
+        simulated.create_folder(root).unwrap();
+        let mut draws = [StdRng::seed_from_u64(seed), StdRng::seed_from_u64(seed)];
+        for number in 0..200 {
+            let expected = step(&RealFiles, real.path(), &mut draws[0]);
+            assert_eq!(step(&simulated, root, &mut draws[1]), expected, "seed {seed}, step {number}");
+        }
+        assert_eq!(all(&simulated, root), all(&RealFiles, real.path()), "seed {seed}");
+    }
+}
+
+#[test]
+fn a_power_cut_keeps_what_was_synced_and_any_part_of_the_rest() {
+    let (mut names, mut torn) = (BTreeSet::new(), false);
+    for seed in 0..200 {
+        let files = disk(seed);
+        let root = Path::new("/d");
+        files.create_folder(root).unwrap();
+        files.sync_folder(Path::new("/")).unwrap();
+        files.write(&root.join("kept"), &[1; 5000]).unwrap();
+        files.sync_folder(root).unwrap();
+        files.write(&root.join("tmp"), &[2; 5000]).unwrap();
+        files.rename(&root.join("tmp"), &root.join("new")).unwrap();
+        files.write(&root.join("other"), &[3; 5000]).unwrap();
+        // Over an old file: cut to nothing and written, but never synced.
+        files.cut_power_after(2);
+        assert_eq!(errno(files.write(&root.join("kept"), &[4; 5000])), Some(libc::ENODEV));
+        assert!(files.is_dead() && files.read(&root.join("kept")).is_err());
+        let after = files.restart(Outage::Machine, seed);
+        let kept = after.read(&root.join("kept")).unwrap();
+        torn |= kept.contains(&1) && kept.contains(&4);
+        let found: BTreeSet<String> =
+            after.list(root).unwrap().iter().map(|e| e.path.file_name().unwrap().to_str().unwrap().into()).collect();
+        for name in found.iter().filter(|name| *name != "kept") {
+            let fill = if name == "other" { 3 } else { 2 };
+            assert_eq!(after.read(&root.join(name)).unwrap(), [fill; 5000], "bytes were synced");
+        }
+        assert!(!(found.contains("tmp") && found.contains("new")), "a rename is one change");
+        names.insert(found);
+    }
+    assert!(torn);
+    assert!(names.len() >= 6, "{names:?}");
+}
+
+#[test]
+fn a_killed_process_leaves_unsynced_changes_that_a_power_cut_still_takes() {
+    let lost = (0..50).filter(|seed| {
+        let files = disk(*seed);
+        files.create_folder(Path::new("/d")).unwrap();
+        let files = files.restart(Outage::Process, *seed);
+        assert!(files.is_folder(Path::new("/d")));
+        !files.restart(Outage::Machine, *seed).is_folder(Path::new("/d"))
+    });
+    assert!((1..50).contains(&lost.count()));
+}
+
+#[test]
+fn a_full_disk_says_so_and_time_passes_on_a_slow_one() {
+    let clock = Arc::<ManualClock>::default();
+    let files = SimulatedFiles::new(1, Arc::<ManualClock>::clone(&clock));
+    files.set_faults(DiskFaults {
+        full_rate: 1.0,
+        latency: std::time::Duration::from_millis(3),
+        ..DiskFaults::default()
+    });
+    let full = files.write(Path::new("/x"), &[0; 10]).unwrap_err();
+    assert!(full.to_string().contains("the disk is full"), "{full}");
+    assert_eq!(clock.now_us(), 3_000);
+    let below = Some(PathBuf::from("/elsewhere"));
+    files.set_faults(DiskFaults { full_rate: 1.0, error_rate: 1.0, below, ..DiskFaults::default() });
+    files.write(Path::new("/x"), &[0; 10]).unwrap();
+}

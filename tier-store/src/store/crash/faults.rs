@@ -1,0 +1,133 @@
+//! Disks that fail while they have power: a statement gets a typed error, nothing acknowledged is lost, nothing else
+//! stops, and what was charged is given back.
+
+use std::path::{Path, PathBuf};
+
+use super::model::{accounts_agree, definition, keys, look, table_name};
+use super::workload::Operation;
+use super::{CRASHES, DATA_DIR, Machine, options, run_seeds, setting, template};
+use crate::error::Error;
+use crate::io::FileSystem;
+use crate::io::files::DiskFaults;
+use crate::store::Store;
+use crate::store::tests::rows;
+use std::sync::Arc;
+
+/// After an operation failed on chunk files: the error says what and where, and everything is as it was before.
+pub(super) fn check_failure(machine: &Machine, store: &Arc<Store>, operation: &Operation, error: &Error) {
+    let seed = machine.seed;
+    match (error, &machine.faults) {
+        (Error::Io { path, errno: Some(libc::EIO | libc::ENOSPC), .. }, Some(_)) => {
+            assert!(path.starts_with(DATA_DIR), "seed {seed}: {operation:?}: {error}");
+        }
+        // Readers hold what would have to go.
+        (Error::BudgetExceeded { .. }, _) => {}
+        _ => panic!("seed {seed}: {operation:?}: {error}"),
+    }
+    machine.calm();
+    unchanged(machine, store);
+    machine.disk.set_faults(machine.faults.clone().unwrap_or_default());
+}
+
+/// After the catalog failed: the tables can be read (bounds that were not loaded before are unknown from then on), and nothing can be written until the store is opened again.
+pub(super) fn check_refusal(machine: &Machine, store: &Arc<Store>) {
+    let seed = machine.seed;
+    assert!(machine.faults.is_some(), "seed {seed}: the catalog failed on a healthy disk");
+    machine.calm();
+    for table in store.tables() {
+        let found = keys(store, &table.version()).unwrap();
+        let expected = machine
+            .model
+            .possible
+            .iter()
+            .any(|state| state.tables.get(&table.name().name).is_some_and(|rows| rows.all() == found));
+        assert!(expected, "seed {seed}: rows of {} after the catalog failed", table.name());
+    }
+    let refused = [
+        store.create_table(definition("late", true)).map(drop),
+        store.put_object("view", "late", "").map(drop),
+        store.tables().first().map_or(Err(Error::Catalog(String::new())), |t| store.drop_table(t.name())),
+    ];
+    for result in refused {
+        assert!(matches!(result, Err(Error::Catalog(_))), "seed {seed}: {result:?}");
+    }
+}
+
+/// The open store says what the model says.
+fn unchanged(machine: &Machine, store: &Arc<Store>) {
+    assert_eq!(look(store).unwrap(), machine.model.state.shown(), "seed {}", machine.seed);
+}
+
+fn below(path: &str) -> Option<PathBuf> {
+    Some(Path::new(DATA_DIR).join(path))
+}
+
+#[test]
+fn chunk_files_that_fail_cost_a_statement_and_nothing_else() {
+    let faults =
+        DiskFaults { error_rate: 0.05, full_rate: 0.05, short_rate: 0.3, below: below("ssd"), ..Default::default() };
+    run_seeds(setting("TERRACE_CRASHES").unwrap_or(CRASHES) / 10, |_| Some(faults.clone()));
+}
+
+#[test]
+fn a_catalog_that_fails_refuses_writes_until_it_is_opened_again() {
+    let faults = |seed| {
+        let rate = 0.02 / (1 << (seed % 4)) as f64;
+        let below = if seed % 2 == 0 { below("catalog.redb") } else { None };
+        DiskFaults { error_rate: rate, full_rate: rate, short_rate: 0.1, below, ..Default::default() }
+    };
+    run_seeds(setting("TERRACE_CRASHES").unwrap_or(CRASHES) / 10, |seed| Some(faults(seed)));
+}
+
+#[test]
+fn a_folder_that_vanishes_takes_its_rows_and_no_others() {
+    let machine = Machine::new(1, Some(&template()));
+    let store = machine.open().unwrap();
+    for (name, start) in [("apples", 0), ("pears", 1_000)] {
+        let mut ingest = store.ingest_new(definition(name, true), false).unwrap();
+        ingest.write(rows(start..start + 200)).unwrap();
+        ingest.finish().unwrap();
+    }
+    let table = |name| store.table(&table_name(name)).unwrap();
+    let (apples, pears) = (table("apples"), table("pears"));
+    store.tiering().set_budget("dram", 0).unwrap();
+    store.tiering().run_epoch(crate::placement::EpochRequest::now("test")).unwrap();
+    let folder = apples.version().chunks[0].chunk.path.parent().unwrap().to_owned();
+    machine.disk.vanish(&folder).unwrap();
+    let count = |store: &Arc<Store>, name| {
+        keys(store, &store.table(&table_name(name)).unwrap().version()).map(|keys| keys.len())
+    };
+    let gone = count(&store, "apples").unwrap_err();
+    assert!(
+        matches!(&gone, Error::Io { action: "open", errno: Some(libc::ENOENT), path, .. } if path.ends_with("c0.arrow")),
+        "{gone}"
+    );
+    assert_eq!(count(&store, "pears").unwrap(), 200);
+    // New rows of the same table find a folder again.
+    store.insert(&apples, &[rows(300..310)]).unwrap();
+    store.seal(&apples).unwrap();
+    store.insert(&pears, &[rows(1_300..1_310)]).unwrap();
+    assert_eq!(store.ssd().io_account().used_bytes(), 0);
+    drop((apples, pears, store));
+    let store = machine.open().unwrap();
+    assert!(count(&store, "apples").is_err());
+    assert_eq!(count(&store, "pears").unwrap(), 210);
+    let left = machine.disk.list(&folder).unwrap();
+    assert_eq!(left.len(), 1, "the chunk sealed afterwards is there");
+}
+
+#[test]
+fn a_slow_disk_changes_nothing_but_time() {
+    let run = |latency| {
+        let mut machine = Machine::new(3, Some(&template()));
+        machine.faults = Some(DiskFaults { latency, ..Default::default() });
+        machine.crash(5);
+        let store = Store::open(options(&machine.disk, &machine.clock)).unwrap();
+        accounts_agree(&store).unwrap();
+        use crate::clock::Clock;
+        (look(&store).unwrap(), machine.clock.now_us())
+    };
+    let (fast, slow) = (run(std::time::Duration::ZERO), run(std::time::Duration::from_millis(20)));
+    assert_eq!(fast.0, slow.0);
+    assert!(slow.1 > fast.1 + 1_000_000, "{} us against {} us", slow.1, fast.1);
+}

@@ -1,0 +1,211 @@
+//! What must be there: rows of tables and named objects, as far as they were acknowledged.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use arrow::array::cast::AsArray;
+use arrow::datatypes::Int64Type;
+
+use crate::error::Result;
+use crate::store::Store;
+use crate::store::tests;
+use crate::table::{ChunkEntry, DeltaRows, Durability, Table, TableDefinition, TableName, TableVersion};
+
+/// Rows of a table by key; the other column follows from it.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub(super) struct Rows {
+    /// These are there.
+    pub(super) durable: BTreeSet<i64>,
+    /// Of a table that promises nothing before its rows are sealed: all of these are there, or none.
+    pub(super) volatile: BTreeSet<i64>,
+    pub(super) promised: bool,
+}
+
+impl Rows {
+    pub(super) fn all(&self) -> BTreeSet<i64> {
+        self.durable.union(&self.volatile).copied().collect()
+    }
+
+    pub(super) fn add(&mut self, keys: impl Iterator<Item = i64>) {
+        if self.promised { self.durable.extend(keys) } else { self.volatile.extend(keys) }
+    }
+}
+
+impl std::fmt::Debug for Rows {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let ranges = |keys: &BTreeSet<i64>| {
+            let mut ranges: Vec<std::ops::RangeInclusive<i64>> = Vec::new();
+            for key in keys {
+                match ranges.last_mut() {
+                    Some(last) if *last.end() + 1 == *key => *last = *last.start()..=*key,
+                    _ => ranges.push(*key..=*key),
+                }
+            }
+            ranges
+        };
+        write!(f, "{:?}", ranges(&self.durable))?;
+        if self.volatile.is_empty() { Ok(()) } else { write!(f, ", volatile {:?}", ranges(&self.volatile)) }
+    }
+}
+
+/// Everything at one moment.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct State {
+    pub(super) tables: BTreeMap<String, Rows>,
+    pub(super) objects: BTreeMap<String, String>,
+    pub(super) epochs: u64,
+}
+
+impl State {
+    /// As an open store shows it.
+    pub(super) fn shown(&self) -> Self {
+        let rows = |(name, rows): (&String, &Rows)| {
+            (name.clone(), Rows { durable: rows.all(), volatile: BTreeSet::new(), promised: rows.promised })
+        };
+        Self { tables: self.tables.iter().map(rows).collect(), ..self.clone() }
+    }
+
+    /// True when this is what `found` may be after an outage.
+    fn allows(&self, found: &State) -> bool {
+        let rows = |(mine, other): (&Rows, &Rows)| other.durable == mine.durable || other.durable == mine.all();
+        self.objects == found.objects
+            && self.epochs == found.epochs
+            && self.tables.keys().eq(found.tables.keys())
+            && self.tables.values().zip(found.tables.values()).all(rows)
+    }
+}
+
+/// The state, and what is to be seen of it.
+#[derive(Debug, Default)]
+pub(super) struct Model {
+    pub(super) state: State,
+    /// After an outage: what the state may be.
+    pub(super) possible: Vec<State>,
+    /// Versions that a reader still holds, with their rows.
+    pub(super) held: Vec<(Arc<TableVersion>, BTreeSet<i64>)>,
+    pub(super) next_key: i64,
+}
+
+impl Model {
+    /// An operation was answered: its state holds, and what was sealed on the way is durable.
+    pub(super) fn acknowledged(&mut self, store: &Store, mut after: State) {
+        for (name, rows) in &mut after.tables {
+            let delta = store.table(&table_name(name)).map_or_else(|_| Arc::default(), |t| t.version().delta.clone());
+            let keys = |rows: &DeltaRows| rows.batch().column(0).as_primitive::<Int64Type>().values().to_vec();
+            let open: BTreeSet<i64> = delta.iter().flat_map(keys).collect();
+            rows.durable.extend(rows.volatile.iter().filter(|key| !open.contains(key)));
+            rows.volatile.retain(|key| open.contains(key));
+        }
+        self.state = after;
+    }
+
+    /// Compares a store that was opened after an outage with what may be there; says what is wrong.
+    pub(super) fn recovered(&mut self, store: &Arc<Store>, possible: Vec<State>) -> Result<(), String> {
+        self.possible = possible;
+        let found = look(store)?;
+        if self.possible.is_empty() {
+            self.possible.push(State::default());
+        }
+        if !self.possible.iter().any(|state| state.allows(&found)) {
+            return Err(format!("found {found:?}\n one of {:?} expected", self.possible));
+        }
+        accounts_agree(store)?;
+        self.possible.clear();
+        self.state = found;
+        Ok(())
+    }
+}
+
+pub(super) fn table_name(name: &str) -> TableName {
+    TableName::new("public", name)
+}
+
+pub(super) fn definition(name: &str, promised: bool) -> TableDefinition {
+    let mut definition = tests::definition(name);
+    definition.options.chunk_rows = 64;
+    definition.options.durability = if promised { Durability::Full } else { Durability::None };
+    definition
+}
+
+/// What a store says about itself; an error when it contradicts itself or cannot be read.
+pub(super) fn look(store: &Arc<Store>) -> Result<State, String> {
+    let mut state = State::default();
+    for table in store.tables() {
+        let promised = table.options().durability == Durability::Full;
+        let durable = keys(store, &table.version()).map_err(|e| e.to_string())?;
+        bounds_agree(store, &table)?;
+        state.tables.insert(table.name().name.clone(), Rows { durable, volatile: BTreeSet::new(), promised });
+    }
+    state.objects = store.objects("view").map_err(|e| e.to_string())?.into_iter().collect();
+    let newest = store.epochs(1).map_err(|e| e.to_string())?;
+    state.epochs = newest.first().map_or(0, |epoch| epoch.id);
+    Ok(state)
+}
+
+/// The positions of all keys of a version; panics when a row is there twice or is not what was written.
+pub(super) fn positions(store: &Store, version: &TableVersion) -> Result<BTreeMap<i64, u64>> {
+    let live = version.live_positions();
+    let mut found = BTreeMap::new();
+    for (batch, item) in tests::items(store, version)?.iter().zip(0..) {
+        let keys = batch.column(0).as_primitive::<Int64Type>().values();
+        let texts = batch.column(1).as_string_view();
+        for ((key, text), row) in keys.iter().zip(texts).zip(0..) {
+            let position = TableVersion::position(item, row);
+            if live.contains(position) {
+                assert!(found.insert(*key, position).is_none(), "row {key} is there twice");
+                assert_eq!(text, tests::text(*key).as_deref(), "row {key} is not what was written");
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// All keys of a version.
+pub(super) fn keys(store: &Store, version: &TableVersion) -> Result<BTreeSet<i64>> {
+    Ok(positions(store, version)?.into_keys().collect())
+}
+
+/// The bounds of the keys are those of the chunks.
+fn bounds_agree(store: &Store, table: &Table) -> Result<(), String> {
+    let version = table.version();
+    if version.chunks.is_empty() {
+        return Ok(());
+    }
+    let bounds = version.statistics.column(0).map_err(|e| e.to_string())?;
+    let items = tests::items(store, &version).map_err(|e| e.to_string())?;
+    for (number, batch) in items.iter().take(version.chunks.len()).enumerate() {
+        let keys = batch.column(0).as_primitive::<Int64Type>().values();
+        let (min, max) = (bounds.min.as_primitive::<Int64Type>(), bounds.max.as_primitive::<Int64Type>());
+        if (keys.iter().min(), keys.iter().max()) != (Some(&min.value(number)), Some(&max.value(number))) {
+            return Err(format!("bounds of chunk {number} of {} are not those of its rows", table.name()));
+        }
+    }
+    Ok(())
+}
+
+/// Accounts say what is there, and no file is there that no table knows.
+pub(super) fn accounts_agree(store: &Store) -> Result<(), String> {
+    let versions: Vec<Arc<TableVersion>> = store.tables().iter().map(|table| table.version()).collect();
+    let chunks: Vec<&ChunkEntry> = versions.iter().flat_map(|version| version.chunks.iter()).collect();
+    let delta: u64 = versions.iter().map(|version| version.delta_bytes()).sum();
+    let known: BTreeSet<_> = chunks.iter().map(|entry| entry.chunk.path.clone()).collect();
+    let files: BTreeSet<_> = store.ssd().list().map_err(|e| e.to_string())?.into_iter().map(|f| f.path).collect();
+    let stored: u64 = chunks.iter().map(|entry| entry.chunk.file_bytes).sum();
+    let resident = |tier: &dyn crate::tier::MemoryTier| -> u64 {
+        let copies = chunks.iter().flat_map(|entry| entry.chunk.segments.iter()).filter_map(|s| s.resident.load_full());
+        copies.filter(|copy| copy.tier == tier.id()).map(|copy| copy.bytes.charged_bytes).sum()
+    };
+    let mut figures = vec![
+        ("bytes of the deltas", store.delta_account().used_bytes(), delta),
+        ("bytes of the files", store.ssd().stored().used_bytes(), stored),
+        ("bytes of cold reads", store.ssd().io_account().used_bytes(), 0),
+    ];
+    figures.extend(
+        store.memory_tiers().iter().map(|t| ("bytes of a tier", t.account().used_bytes(), resident(t.as_ref()))),
+    );
+    match figures.iter().find(|(_, charged, there)| charged != there) {
+        Some((what, charged, there)) => Err(format!("{what}: {charged} charged, {there} there")),
+        None if files != known => Err(format!("files {files:?}, known {known:?}")),
+        None => Ok(()),
+    }
+}
