@@ -52,6 +52,9 @@ pub(super) enum Operation {
     Seal {
         table: String,
     },
+    Compact {
+        table: String,
+    },
     Drop {
         table: String,
     },
@@ -94,7 +97,8 @@ impl Operation {
             50..57 => Self::change(model, table, random),
             57..60 => Self::Load { table, keys: next(random, 300), promised },
             60..65 => Self::Abandon { table, keys: next(random, 200) },
-            65..72 => Self::Seal { table },
+            65..69 => Self::Seal { table },
+            69..72 => Self::Compact { table },
             72..75 => Self::Drop { table },
             75..80 => Self::PutObject { name: name(random), text: format!("{}", random.random::<u32>()) },
             80..82 => Self::RemoveObject { name: name(random) },
@@ -168,7 +172,12 @@ impl Operation {
             Self::RemoveObject { name } => drop(state.objects.remove(name)),
             Self::Epoch => state.epochs += 1,
             Self::Reopen => state.tables.values_mut().for_each(|rows| rows.durable.append(&mut rows.volatile)),
-            Self::Abandon { .. } | Self::Seal { .. } | Self::Hold { .. } | Self::LetGo | Self::Checkpoint => {}
+            Self::Abandon { .. }
+            | Self::Seal { .. }
+            | Self::Compact { .. }
+            | Self::Hold { .. }
+            | Self::LetGo
+            | Self::Checkpoint => {}
         }
         state
     }
@@ -212,6 +221,7 @@ impl Operation {
                 }
             }
             Self::Seal { table: name } => store.seal(&table(name)?)?,
+            Self::Compact { table: name } => store.optimize(&table(name)?).map(drop)?,
             Self::Drop { table } => store.drop_table(&table_name(table))?,
             Self::PutObject { name, text } => store.put_object("view", name, text)?,
             Self::RemoveObject { name } => drop(store.remove_object("view", name)?),
