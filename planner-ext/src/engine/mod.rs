@@ -23,6 +23,7 @@ mod ingest;
 mod insert;
 mod interrupt;
 mod memory;
+mod optimize;
 mod parse;
 mod registry;
 mod run;

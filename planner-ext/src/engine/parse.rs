@@ -46,6 +46,8 @@ pub(super) enum Command {
     Comment(CommentOn),
     Drop(DropCommand),
     CopyFrom(CopyFrom),
+    /// OPTIMIZE: compaction of one table, now.
+    Optimize(NameParts),
 }
 
 /// What the planner does not know of CREATE TABLE and CREATE VIEW.
@@ -150,6 +152,9 @@ pub(super) fn parse(sql: &str) -> Result<Parsed> {
     if is_copy_from(&first) {
         return parse_copy_from(tokens);
     }
+    if matches!(first.first(), Some(Token::Word(word)) if word.value.eq_ignore_ascii_case("optimize")) {
+        return parse_optimize(tokens);
+    }
     let mut parser = DFParserBuilder::new(tokens).with_recursion_limit(RECURSION_LIMIT).build()?;
     let mut statements = parser.parse_statements()?;
     match (statements.pop_front(), statements.len()) {
@@ -198,6 +203,22 @@ fn parse_copy_from(tokens: Vec<TokenWithSpan>) -> Result<Parsed> {
     let mut parser = Parser::new(&dialect).with_tokens_with_locations(tokens);
     let command = copy_from(&mut parser).map_err(|e| Error::invalid(format!("SQL syntax: {e}")))??;
     Ok(Parsed { command: Command::CopyFrom(command), kind: StatementKind::Insert, is_update: true })
+}
+
+/// `OPTIMIZE [TABLE] t`
+fn parse_optimize(tokens: Vec<TokenWithSpan>) -> Result<Parsed> {
+    let dialect = GenericDialect {};
+    let mut parser = Parser::new(&dialect).with_tokens_with_locations(tokens);
+    let mut name = || {
+        parser.next_token();
+        let _ = parser.parse_keyword(Keyword::TABLE);
+        let name = parser.parse_object_name(false)?;
+        let _ = parser.consume_token(&Token::SemiColon);
+        parser.expect_token(&Token::EOF).map(|_| name)
+    };
+    let name = name().map_err(|e: ParserError| Error::invalid(format!("SQL syntax: {e}")))?;
+    let command = Command::Optimize(NameParts::new(&name)?);
+    Ok(Parsed { command, kind: StatementKind::Ddl, is_update: true })
 }
 
 /// `COPY t [(a, b)] FROM 'file' [STORED AS fmt] [[WITH | OPTIONS] (key value, ...)]`
@@ -470,6 +491,7 @@ mod tests {
             ("copy (select a from t) to 'x.parquet'", StatementKind::Export, true),
             ("copy t (a, b) from 'x.csv' with (format csv, header, delimiter '|')", StatementKind::Insert, true),
             ("drop table if exists a, b", StatementKind::Ddl, true),
+            ("optimize table s.t;", StatementKind::Ddl, true),
             ("set datafusion.execution.batch_size = 10", StatementKind::Setting, true),
         ] {
             let parsed = parse(sql).unwrap();

@@ -28,7 +28,7 @@ use super::interrupt::interruptible;
 use super::parse::Command;
 use super::registry::{StatementState, Ticket};
 use super::statement::{Planned, Prepared, RunningQuery};
-use super::{Engine, alter, copy, ddl};
+use super::{Engine, alter, copy, ddl, optimize};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Batches between the task and its client.
@@ -212,6 +212,7 @@ async fn run_update(prepared: &Prepared, ticket: &Ticket, parameters: Option<&Re
         Command::Comment(comment) => return alter::comment_on(session, comment).await,
         Command::Drop(command) => return ddl::drop_objects(session, command).await,
         Command::CopyFrom(command) => return copy::copy_from(session, ticket, command).await,
+        Command::Optimize(table) => return optimize::optimize(session, ticket, table).await,
         Command::Plan { extras, .. } => extras,
     };
     let planned = prepared.current_plan().await?;

@@ -76,7 +76,8 @@ pub struct Compacted {
 }
 
 impl Compacted {
-    pub(super) fn add(&mut self, other: &Self) {
+    /// Adds what another one did.
+    pub fn add(&mut self, other: &Self) {
         self.chunks_in += other.chunks_in;
         self.chunks_out += other.chunks_out;
         self.rows_dropped += other.rows_dropped;
@@ -99,14 +100,9 @@ impl Core {
         Some(Attempt { chunks, result: self.rewrite(table, &group) })
     }
 
-    /// Compacts all that can gain by it; returns what was done in sum.
-    pub(super) fn optimize(&self, table: &Arc<Table>) -> Result<Compacted> {
-        self.seal(table)?;
-        let mut sum = Compacted::default();
-        while let Some(attempt) = self.compact(table, Zeal::Thorough, &HashSet::new()) {
-            sum.add(&attempt.result?);
-        }
-        Ok(sum)
+    /// Compacts one group that can gain by it; `None` when there is none.
+    pub(super) fn optimize_step(&self, table: &Arc<Table>) -> Result<Option<Compacted>> {
+        self.compact(table, Zeal::Thorough, &HashSet::new()).map(|attempt| attempt.result).transpose()
     }
 
     fn rewrite(&self, table: &Arc<Table>, group: &[ChunkEntry]) -> Result<Compacted> {

@@ -139,7 +139,17 @@ impl Store {
     /// # Errors
     /// [`crate::Error::Conflict`] when the table is altered or dropped meanwhile; what was compacted before stays so.
     pub fn optimize(&self, table: &Arc<Table>) -> Result<Compacted> {
-        self.core.optimize(table)
+        self.core.seal(table)?;
+        let mut sum = Compacted::default();
+        while let Some(done) = self.optimize_step(table)? {
+            sum.add(&done);
+        }
+        Ok(sum)
+    }
+
+    /// One step of [`Store::optimize`] after its seal: rewrites a group of chunks; `None` when nothing is left to gain.
+    pub fn optimize_step(&self, table: &Arc<Table>) -> Result<Option<Compacted>> {
+        self.core.optimize_step(table)
     }
 
     /// What compactions did.

@@ -1,0 +1,28 @@
+//! OPTIMIZE: seals a table's recent inserts and rewrites its holed and small chunks, a group at a time.
+//!
+//! Between two groups the statement can be cancelled; what was rewritten before stays so.
+
+use std::sync::Arc;
+
+use super::parse::NameParts;
+use super::registry::{StatementState, Ticket};
+use super::session::Session;
+use crate::error::{Result, missing_table};
+
+/// Compacts all of a table that can gain by it. Returns the deleted rows whose bytes were given back.
+pub(super) async fn optimize(session: &Session, ticket: &Ticket, parts: &NameParts) -> Result<u64> {
+    let engine = session.engine();
+    let name = parts.resolve(session.snapshot()?.default_schema());
+    let table = engine.store.table(&name).map_err(|_| missing_table(&name.to_string()))?;
+    ticket.enter(StatementState::Running);
+    let (store, sealed) = (Arc::clone(&engine.store), Arc::clone(&table));
+    engine.blocking(move || Ok(store.seal(&sealed)?)).await?;
+    let mut dropped = 0;
+    loop {
+        let (store, table) = (Arc::clone(&engine.store), Arc::clone(&table));
+        match engine.blocking(move || Ok(store.optimize_step(&table)?)).await? {
+            Some(done) => dropped += done.rows_dropped,
+            None => return Ok(dropped),
+        }
+    }
+}
