@@ -46,6 +46,18 @@ check)
     TERRACE_TEST_DAX_STAGE=check /tmp/tier-tests --nocapture flushed_extents_survive_a_crash
     echo "TERRACE-DAX-CHECK-DONE $?"
     ;;
+store)
+    acknowledged=$(sed -n 's/.*terrace_acknowledged=\([0-9]*\).*/\1/p' /proc/cmdline)
+    wait_for /dev/vda
+    if [ -n "$acknowledged" ]; then
+        export TERRACE_TEST_ACKNOWLEDGED=$acknowledged
+    else
+        mkfs.ext4 -q -b 4096 /dev/vda || echo "TERRACE-DAX-NOTE mkfs failed"
+    fi
+    mount -t ext4 /dev/vda /mnt/disk || echo "TERRACE-DAX-NOTE mount failed"
+    TERRACE_TEST_DISK_DIR=/mnt/disk /tmp/tier-tests --nocapture a_store_survives_the_death_of_its_machine
+    echo "TERRACE-DAX-STORE-ENDED $?"
+    ;;
 esac
 sync
 poweroff -f

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Tests the NVM tier on real DAX: boots a guest with an emulated NVDIMM, mounts it with -o dax and runs the tier's
 # tests inside, MAP_SYNC and cache-line flushes included. Then a crash: extents are written and flushed, the guest is
-# killed, and a second boot on the same NVDIMM compares them.
+# killed, and a second boot on the same NVDIMM compares them. Then a store works on a disk of the guest and the NVDIMM
+# until the guest is killed, three times; each next boot compares all rows with what was acknowledged on the console.
 #
 # Needs root for apt-get the first time; software emulation is enough, no KVM. The kernel is kept in
 # TERRACE_TEST_CACHE (default tests/.work). TERRACE_DAX_TEST_BINARY names a ready test binary instead of building one.
@@ -82,13 +83,14 @@ add_with_libraries() {
 build_initramfs() {
     local root="$work/root" modules module file
     rm -rf "$root"
-    mkdir -p "$root"/{bin,dev,proc,sys,tmp,mnt/pmem,modules}
+    mkdir -p "$root"/{bin,dev,proc,sys,tmp,mnt/pmem,mnt/disk,modules}
     cp /bin/busybox "$root/bin/busybox"
     add_with_libraries "$root" "$(command -v ndctl)" ndctl
     add_with_libraries "$root" "$(command -v mkfs.ext4)" mkfs.ext4
     add_with_libraries "$root" "$test_binary" tier-tests
     # In the order of their dependencies; what the kernel has built in is simply not found.
     modules="crc16 crc32c_generic libcrc32c mbcache jbd2 ext4 libnvdimm nd_btt nd_pmem nfit"
+    modules="$modules virtio virtio_ring virtio_pci_modern_dev virtio_pci_legacy_dev virtio_pci virtio_blk"
     for module in $modules; do
         file=$(find "$work/kernel/lib/modules" -name "$module.ko" | head -1)
         if [ -n "$file" ]; then
@@ -101,14 +103,15 @@ build_initramfs() {
     (cd "$root" && find . | cpio -o -H newc --quiet | gzip -1 >"$work/initramfs.gz")
 }
 
-# boot STAGE SECONDS MARKER: runs the guest until it prints MARKER or powers off; its console is in STAGE.log.
+# boot STAGE SECONDS MARKER [ACKNOWLEDGED]: runs the guest until it prints MARKER or powers off; its console is in
+# STAGE.log.
 boot() {
-    local stage=$1 seconds=$2 marker=$3 log="$work/$1.log"
+    local stage=$1 seconds=$2 marker=$3 acknowledged=${4:-} log="$work/$1.log"
     : >"$log"
     qemu-system-x86_64 -accel tcg,thread=multi -cpu max -smp 2 -machine q35,nvdimm=on -m 2G,slots=2,maxmem=4G \
         -object "memory-backend-file,id=mem1,share=on,mem-path=$work/nvdimm.img,size=512M" \
-        -device nvdimm,memdev=mem1,id=nv1 -kernel "$work/vmlinuz" -initrd "$work/initramfs.gz" \
-        -append "console=ttyS0 quiet panic=1 terrace_stage=$stage" \
+        -device nvdimm,memdev=mem1,id=nv1 -drive "file=$work/disk.img,if=virtio,format=raw" -kernel "$work/vmlinuz" -initrd "$work/initramfs.gz" \
+        -append "console=ttyS0 quiet panic=1 terrace_stage=$stage terrace_acknowledged=$acknowledged" \
         -display none -serial "file:$log" -monitor none -no-reboot </dev/null 2>"$work/qemu.log" &
     guest_pid=$!
     local deadline=$((SECONDS + seconds))
@@ -128,6 +131,8 @@ build_tests
 build_initramfs
 rm -f "$work/nvdimm.img"
 truncate -s 512M "$work/nvdimm.img"
+rm -f "$work/disk.img"
+truncate -s 1G "$work/disk.img"
 
 boot unit 90 "TERRACE-DAX-UNIT-DONE"
 grep "^test " "$work/unit.log" | tr -d '\r'
@@ -140,5 +145,24 @@ stop_guest # without warning: nothing is synced or unmounted
 boot check 60 "TERRACE-DAX-CHECK-DONE"
 grep -q "TERRACE-DAX-SURVIVED 200" "$work/check.log" || { tail -20 "$work/check.log"; fail "flushed extents were lost"; }
 stop_guest
-rm -f "$work/nvdimm.img"
-echo "PASS dax: MAP_SYNC granted, NVM tier tests passed in the guest, 200 flushed extents survived a kill"
+
+# The last operation of the store whose acknowledgement is on the console, whole.
+acknowledged() {
+    tr -d '\r' <"$work/store.log" | sed -n 's/^TERRACE-STORE-DID \([0-9]*\)$/\1/p' | tail -1
+}
+
+last=""
+for round in 1 2 3 4; do
+    # The first boot makes the store; each next one checks it, then goes on. It dies at no particular point.
+    if [ -z "$last" ]; then marker="TERRACE-STORE-DID 4"; else marker="TERRACE-STORE-DID $((last + 3 + RANDOM % 40))\b"; fi
+    boot store 120 "$marker" "$last"
+    stop_guest
+    if [ -n "$last" ]; then
+        grep -q "TERRACE-STORE-CHECKED $last " "$work/store.log" || { tail -20 "$work/store.log"; fail "the store was not checked"; }
+    fi
+    last=$(acknowledged)
+    [ -n "$last" ] || fail "no operation of the store was acknowledged"
+done
+rm -f "$work/nvdimm.img" "$work/disk.img"
+echo "PASS dax: MAP_SYNC granted, NVM tier tests passed in the guest, 200 flushed extents survived a kill," \
+    "a store survived 3 kills over $((last + 1)) operations"

@@ -12,6 +12,8 @@ mod core;
 #[cfg(test)]
 mod crash;
 mod draft;
+#[cfg(test)]
+mod guest;
 mod options;
 mod recovery;
 #[cfg(test)]
