@@ -6,6 +6,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 
 use crate::config::{Config, Given};
 use crate::error::Result;
+use crate::maintenance::{backup, check, du, rebuild};
 use crate::{demo, health, load, serve, sql};
 
 /// Analytical SQL over data larger than DRAM: every column of every batch lies on the tier where it pays most.
@@ -94,6 +95,53 @@ Examples:
   terrace health --http-addr 10.0.0.7:8080
 ")]
     Health(health::Options),
+    /// Verify everything that is stored
+    #[command(after_help = "\
+Reads the catalog and every table file, compares all bytes with their checksums and the stored bounds with the values,
+and says for each finding what to do. Exits with 1 when something is damaged. Changes nothing, unless told to repair.
+
+Examples:
+  terrace check                                    the running server's tables, beside its statements
+  terrace check --repair                           heal damage from copies in DRAM or NVM
+  terrace check --data-dir ./terrace-data          a folder that no server uses
+  terrace check --quick --json                     sizes and headers only, for a script
+")]
+    Check(check::Options),
+    /// Copy all tables, as of one moment, into a folder
+    #[command(after_help = "\
+Works while statements run. Every byte is verified on the way; the folder appears when it is complete, or not at all.
+Rows that are not yet sealed are part of it.
+
+Examples:
+  terrace backup /backup/monday                    of the running server, on its machine
+  terrace backup /backup/monday --data-dir ./terrace-data
+")]
+    Backup(backup::BackupOptions),
+    /// Make a data directory from a backup
+    #[command(after_help = "\
+Every byte is verified; the directory appears when it is complete, or not at all.
+
+Examples:
+  terrace restore /backup/monday --data-dir ./terrace-data
+")]
+    Restore(backup::RestoreOptions),
+    /// Make a new catalog from the table files, when the old one is lost
+    #[command(after_help = "\
+The last resort, when there is no backup. Not in the files, and so lost: rows that were not yet sealed, and deletions of
+rows (deleted rows come back). The old catalog is moved aside, never deleted.
+
+Examples:
+  terrace rebuild-catalog --data-dir ./terrace-data         show what would be found
+  terrace rebuild-catalog --data-dir ./terrace-data --yes
+")]
+    RebuildCatalog(rebuild::Options),
+    /// Show where the bytes of a data directory are
+    #[command(after_help = "\
+Examples:
+  terrace du
+  terrace du --data-dir ./terrace-data --json
+")]
+    Du(du::Options),
     /// Print or check the configuration
     #[command(after_help = "\
 Command line > environment (TERRACE_...) > file > default. The key tiers.dram.budget is TERRACE_TIERS_DRAM_BUDGET.
@@ -194,6 +242,11 @@ pub fn run() -> Result<()> {
         Command::Sql(options) => sql::run(&options),
         Command::Demo(options) => demo::run(&options),
         Command::Health(options) => health::run(&options),
+        Command::Check(options) => check::run(&options),
+        Command::Backup(options) => backup::backup(&options),
+        Command::Restore(options) => backup::restore(&options),
+        Command::RebuildCatalog(options) => rebuild::run(&options),
+        Command::Du(options) => du::run(&options),
         Command::Config { command: ConfigCommand::Print { options } } => print(&options.load()?),
         Command::Config { command: ConfigCommand::Check { file } } => {
             let config = Config::load(Some(&file), [], Vec::new())?;

@@ -66,6 +66,9 @@ pub enum Error {
     /// The command makes no sense, with what to do instead.
     #[error("{0}")]
     Usage(String),
+    /// A check found damage; the report was printed.
+    #[error("damage was found: {0}; each finding says what to do")]
+    Damage(String),
     /// The two runs of the demo differ.
     #[error("the answers of {0} differ")]
     AnswersDiffer(String),

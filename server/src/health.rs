@@ -1,15 +1,11 @@
 //! `terrace health`: one request to `/readyz`, for container health checks and scripts. Needs no curl in the image.
 
-use std::io::{Read, Write};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
 use clap::Args;
 
 use crate::error::{Error, Result};
-
-/// Longest answer that is read.
-const ANSWER_BYTES: u64 = 64 << 10;
+use crate::http_client;
 
 /// What to ask.
 #[derive(Debug, Args)]
@@ -33,38 +29,18 @@ pub fn run(options: &Options) -> Result<()> {
 }
 
 fn ask(http_addr: &str, timeout: Duration) -> Result<String> {
-    let url = format!("http://{http_addr}");
-    let unreachable = |e: &dyn std::fmt::Display| Error::Unreachable { url: url.clone(), message: e.to_string() };
-    let mut addr = http_addr
-        .to_socket_addrs()
-        .map_err(|e| unreachable(&e))?
-        .next()
-        .ok_or_else(|| unreachable(&"no such address"))?;
-    match addr.ip() {
-        IpAddr::V4(ip) if ip.is_unspecified() => addr.set_ip(Ipv4Addr::LOCALHOST.into()),
-        IpAddr::V6(ip) if ip.is_unspecified() => addr.set_ip(Ipv6Addr::LOCALHOST.into()),
-        _ => {}
+    match http_client::exchange(http_addr, "GET /readyz HTTP/1.1\r\n", "", Some(timeout))? {
+        (200, body) => Ok(body),
+        (_, body) => {
+            Err(Error::Server { code: "not ready".to_owned(), message: format!("the server is not ready: {body}") })
+        }
     }
-    let exchange = || -> std::io::Result<String> {
-        let mut stream = TcpStream::connect_timeout(&addr, timeout)?;
-        stream.set_read_timeout(Some(timeout))?;
-        stream.set_write_timeout(Some(timeout))?;
-        stream.write_all(format!("GET /readyz HTTP/1.1\r\nHost: {addr}\r\nConnection: close\r\n\r\n").as_bytes())?;
-        let mut answer = String::new();
-        stream.take(ANSWER_BYTES).read_to_string(&mut answer)?;
-        Ok(answer)
-    };
-    let answer = exchange().map_err(|e| unreachable(&e))?;
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
-    if head.split_whitespace().nth(1) == Some("200") {
-        return Ok(body.trim().to_owned());
-    }
-    Err(Error::Server { code: "not ready".to_owned(), message: format!("the server is not ready: {}", body.trim()) })
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::io::{Read, Write};
     use std::net::TcpListener;
 
     use super::*;

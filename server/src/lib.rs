@@ -3,6 +3,7 @@
 //! ```text
 //!   cli -> config -> memory -> instance (store + engine + CPU runtime) -> serve (Flight, HTTP on the network runtime)
 //!       \-> load, sql, demo -> client (Flight SQL)
+//!       \-> maintenance (check, backup, restore, rebuild-catalog, du) -> files, or http_client
 //! ```
 //!
 //! The binary is a thin shell around [`main`]. Tests use [`serve::Server`] in their own process.
@@ -16,8 +17,10 @@ pub mod demo;
 pub mod error;
 pub mod health;
 pub mod http;
+pub mod http_client;
 pub mod instance;
 pub mod load;
+pub mod maintenance;
 pub mod memory;
 pub mod metrics;
 pub mod serve;

@@ -240,6 +240,11 @@ pub fn storage(out: &mut Exposition, store: &Store) {
     out.gauge("terrace_io_in_flight_reads", "Block reads queued or running.", load(&stats.in_flight));
     let kept = io.pool().kept_bytes() as f64;
     out.gauge("terrace_io_kept_bytes", "Memory of finished reads, kept for the next ones.", kept);
+    let ssd = store.ssd().counters();
+    out.counter("terrace_ssd_corrupt_reads_total", "Cold reads that found damage.", load(&ssd.corrupt));
+    out.counter("terrace_ssd_healed_files_total", "Damaged files made whole again.", load(&ssd.healed));
+    let damaged: usize = store.tables().iter().map(|table| table.version().damaged_segments()).sum();
+    out.gauge("terrace_ssd_damaged_segments", "Segments known to be damaged at home.", damaged as f64);
     let delta = store.delta_account();
     out.gauge("terrace_delta_used_bytes", "Rows inserted but not yet sealed.", delta.used_bytes() as f64);
     out.gauge("terrace_delta_budget_bytes", "The limit of these.", delta.limit_bytes() as f64);

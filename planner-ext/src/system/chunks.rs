@@ -16,6 +16,7 @@ pub(super) fn fields() -> Vec<Field> {
         count("rows"),
         count("deleted_rows"),
         count("segments"),
+        count("damaged_segments"),
         count("file_bytes"),
         text("file"),
     ]
@@ -34,6 +35,7 @@ pub(super) fn rows(live: Live, wanted: Wanted) -> Result<Batches> {
             counts(rows, |(_, c)| c.chunk.rows.into()),
             counts(rows, |(_, c)| u64::from(c.chunk.rows) - c.live_rows()),
             counts(rows, |(_, c)| c.chunk.segments.iter().filter(|s| s.constant.is_none()).count() as u64),
+            counts(rows, |(_, c)| c.chunk.damaged_segments() as u64),
             counts(rows, |(_, c)| c.chunk.file_bytes),
             texts(rows, |(_, c)| c.chunk.path.display().to_string()),
         ]

@@ -8,7 +8,7 @@ use terrace_tier_store::heat::{Pattern, PatternCounts};
 use terrace_tier_store::table::{Chunk, Table};
 use terrace_tier_store::tier::codec::Encoding;
 
-use super::{Batches, Live, Wanted, count, counts, in_batches, real, reals, text, texts};
+use super::{Batches, Live, Wanted, count, counts, flag, flags, in_batches, real, reals, text, texts};
 use crate::error::Result;
 
 pub(super) fn fields() -> Vec<Field> {
@@ -23,6 +23,7 @@ pub(super) fn fields() -> Vec<Field> {
         count("bytes"),
         count("stored_bytes"),
         text("encoding"),
+        flag("damaged"),
     ];
     fields.extend(Pattern::ALL.map(|p| count(p.name())));
     fields.extend([count("accesses"), count("values_read"), real("heat")]);
@@ -87,6 +88,7 @@ fn columns(rows: &[Row]) -> Vec<arrow::array::ArrayRef> {
         counts(rows, |r| r.bytes),
         counts(rows, |r| r.stored_bytes),
         texts(rows, |r| r.encoding.to_string()),
+        flags(rows, |r| r.chunk.damage(r.column).is_some()),
     ];
     for pattern in Pattern::ALL {
         columns.push(counts(rows, |r| r.counts.accesses.get(pattern as usize).copied().unwrap_or(0)));

@@ -15,6 +15,7 @@ mod epochs;
 mod guard;
 mod health;
 mod heatmap;
+mod maintenance;
 mod metrics;
 mod moves;
 mod openapi;

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use axum::extract::DefaultBodyLimit;
 use axum::http::{Method, StatusCode, Uri};
-use axum::routing::{MethodRouter, get};
+use axum::routing::{MethodRouter, get, post};
 use axum::{Router, middleware};
 
 use super::problem::Problem;
 use super::state::AppState;
-use super::{cockpit, epochs, guard, health, heatmap, metrics, moves, openapi, queries, tables, tiers};
+use super::{cockpit, epochs, guard, health, heatmap, maintenance, metrics, moves, openapi, queries, tables, tiers};
 
 /// Bytes of the largest request body that is read.
 const BODY_LIMIT_BYTES: usize = 64 << 10;
@@ -34,6 +34,9 @@ pub(super) fn routes() -> Vec<Route> {
         ("/api/v1/tables/{name}/heatmap", &["get"], get(heatmap::map)),
         ("/api/v1/epochs", &["get", "post"], get(epochs::list).post(epochs::run)),
         ("/api/v1/moves", &["get"], get(moves::list)),
+        ("/api/v1/check", &["post"], post(maintenance::check)),
+        ("/api/v1/backup", &["post"], post(maintenance::backup)),
+        ("/api/v1/usage", &["get"], get(maintenance::usage)),
         ("/api/v1/queries", &["get"], get(queries::list)),
         ("/api/v1/queries/{id}", &["get", "delete"], get(queries::one).delete(queries::cancel)),
     ]

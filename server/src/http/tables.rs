@@ -46,6 +46,8 @@ pub struct SegmentItem {
     bytes: u64,
     accesses: [u64; 4],
     heat: [f32; 4],
+    /// Its home is known to be damaged.
+    damaged: bool,
 }
 
 /// `GET /api/v1/tables`, by name.
@@ -108,6 +110,7 @@ pub async fn segments(
                     bytes: segment.bytes(),
                     accesses: segment.counters.snapshot().accesses,
                     heat: tiering.heat(&SegmentKey::of(chunk, segment)).accesses,
+                    damaged: chunk.damage_of(segment).is_some(),
                 })
             });
             Ok(Json(page.cut(all, total)))

@@ -18,7 +18,9 @@
 //! heat        table id                  -> bytes
 //! ```
 
+mod frozen;
 pub mod records;
+mod snapshot;
 mod writer;
 
 use std::path::{Path, PathBuf};
@@ -27,10 +29,13 @@ use std::sync::Arc;
 use redb::{Database, ReadableDatabase, TableDefinition};
 
 pub use records::{ChunkRecord, TableRecord};
+pub use snapshot::Snapshot;
 pub(crate) use writer::PendingCommit;
 
 use crate::error::{Error, Result};
 use crate::io::FileSystem;
+use frozen::Frozen;
+use snapshot::guarded;
 use writer::Writer;
 
 /// Version of the catalog's layout.
@@ -70,6 +75,10 @@ impl Space {
         Self::Moves,
         Self::Heat,
     ];
+
+    /// The spaces whose keys begin with the number of a table.
+    pub const OF_TABLES: [Self; 7] =
+        [Self::Tables, Self::Chunks, Self::Statistics, Self::Deletions, Self::Delta, Self::DeltaDeletions, Self::Heat];
 
     fn definition(self) -> Bytes {
         TableDefinition::new(match self {
@@ -162,6 +171,30 @@ impl Catalog {
         Ok(catalog)
     }
 
+    /// Opens the catalog at `path` for looking at it: the file is never written, what opening it repairs and what is
+    /// committed here stays in memory.
+    ///
+    /// # Errors
+    /// As of [`Catalog::open`]; [`Error::Io`] when there is none.
+    pub fn open_frozen(path: &Path, cache_bytes: usize) -> Result<Self> {
+        let database = Arc::new(frozen_database(path, cache_bytes)?);
+        let catalog = Self { path: path.to_owned(), writer: Writer::start(Arc::clone(&database)), database };
+        catalog.check_format()?;
+        Ok(catalog)
+    }
+
+    /// Reads all of a catalog and compares its pages with their checksums, without changing the file.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] when a page is damaged, and as of [`Catalog::open_frozen`].
+    pub fn verify(path: &Path, cache_bytes: usize) -> Result<()> {
+        let mut database = frozen_database(path, cache_bytes)?;
+        match guarded(|| database.check_integrity())?.map_err(|e| open_error(path, e))? {
+            true => Ok(()),
+            false => Err(Error::Corrupt { path: path.to_owned(), what: "a page is not what was written".into() }),
+        }
+    }
+
     fn check_format(&self) -> Result<()> {
         match self.get(Space::Meta, FORMAT_KEY)? {
             None => {
@@ -189,19 +222,19 @@ impl Catalog {
         self.writer.submit(commit)
     }
 
+    /// The catalog as the last commit left it.
+    pub fn snapshot(&self) -> Result<Snapshot> {
+        Ok(Snapshot::new(self.database.begin_read().map_err(catalog_error)?))
+    }
+
     /// One value.
     pub fn get(&self, space: Space, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        let read = self.database.begin_read().map_err(catalog_error)?;
-        match read.open_table(space.definition()) {
-            Ok(table) => Ok(table.get(key).map_err(catalog_error)?.map(|v| v.value().to_vec())),
-            Err(redb::TableError::TableDoesNotExist(_)) => Ok(None),
-            Err(error) => Err(catalog_error(error)),
-        }
+        self.snapshot()?.get(space, key)
     }
 
     /// Calls `visit` with each key that starts with `prefix`, in order, until it returns false.
     pub fn scan(&self, space: Space, prefix: &[u8], visit: impl FnMut(&[u8], &[u8]) -> Result<bool>) -> Result<()> {
-        self.walk(space, prefix, false, visit)
+        self.snapshot()?.walk(space, prefix, false, visit)
     }
 
     /// As [`Catalog::scan`], from the last key to the first.
@@ -211,35 +244,18 @@ impl Catalog {
         prefix: &[u8],
         visit: impl FnMut(&[u8], &[u8]) -> Result<bool>,
     ) -> Result<()> {
-        self.walk(space, prefix, true, visit)
+        self.snapshot()?.walk(space, prefix, true, visit)
     }
+}
 
-    fn walk(
-        &self,
-        space: Space,
-        prefix: &[u8],
-        backwards: bool,
-        mut visit: impl FnMut(&[u8], &[u8]) -> Result<bool>,
-    ) -> Result<()> {
-        let read = self.database.begin_read().map_err(catalog_error)?;
-        let table = match read.open_table(space.definition()) {
-            Ok(table) => table,
-            Err(redb::TableError::TableDoesNotExist(_)) => return Ok(()),
-            Err(error) => return Err(catalog_error(error)),
-        };
-        let mut range = match successor(prefix) {
-            Some(end) => table.range::<&[u8]>(prefix..end.as_slice()),
-            None => table.range::<&[u8]>(prefix..),
-        }
-        .map_err(catalog_error)?;
-        while let Some(entry) = if backwards { range.next_back() } else { range.next() } {
-            let (key, value) = entry.map_err(catalog_error)?;
-            if !visit(key.value(), value.value())? {
-                break;
-            }
-        }
-        Ok(())
+fn frozen_database(path: &Path, cache_bytes: usize) -> Result<Database> {
+    let file = Frozen::open(path)?;
+    if file.is_empty() {
+        return Err(Error::Corrupt { path: path.to_owned(), what: "it is empty".into() });
     }
+    let mut builder = Database::builder();
+    builder.set_cache_size(cache_bytes);
+    guarded(|| builder.create_with_backend(file))?.map_err(|e| open_error(path, e))
 }
 
 /// The smallest key above all keys that start with `prefix`.

@@ -97,6 +97,10 @@ impl Mover {
             return Ok(Outcome::Stale(at));
         }
         let Some(target) = tiers.get(usize::from(to.0)) else {
+            // The copy may be the only good one.
+            if let Some(damage) = chunk.damage(*column) {
+                return Err(damage);
+            }
             segment.resident.store(None);
             return Ok(Outcome::Moved);
         };

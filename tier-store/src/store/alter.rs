@@ -52,6 +52,7 @@ impl Core {
             tables.remove(name);
             tables.insert(table.name().clone(), Arc::clone(&table));
         }
+        self.describe(&table);
         release_dropped(&before, &table);
         self.schema_changed();
         Ok(table)

@@ -12,7 +12,8 @@ use serde::de::DeserializeOwned;
 
 use super::commit::Publications;
 use super::compact::CompactionCounters;
-use crate::catalog::{Catalog, Commit, Space, key};
+use super::description::Descriptions;
+use crate::catalog::{Catalog, Commit, Space, TableRecord, key};
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::heat::AccessTotals;
@@ -59,6 +60,7 @@ pub type Snapshot = Vec<(Arc<Table>, Arc<TableVersion>)>;
 #[derive(Debug)]
 pub struct Core {
     pub(super) data_dir: PathBuf,
+    pub(super) descriptions: Descriptions,
     pub(super) catalog: Arc<Catalog>,
     pub(super) memory_tiers: Vec<Arc<dyn MemoryTier>>,
     pub(crate) ssd: Arc<SsdTier>,
@@ -90,6 +92,15 @@ impl Core {
     pub(super) fn table(&self, name: &TableName) -> Result<Arc<Table>> {
         let missing = || Error::NotFound { kind: "table", name: name.to_string() };
         self.tables.read().get(name).cloned().ok_or_else(missing)
+    }
+
+    /// Describes a table anew after a change. A failure is told and no error: the change is in the catalog, and the
+    /// next start describes again.
+    pub(super) fn describe(&self, table: &Table) {
+        let described = TableRecord::new(table.definition()).and_then(|r| self.descriptions.write(table.id(), &r));
+        if let Err(error) = described {
+            tracing::warn!(%error, table = %table.name(), "the catalog could not be rebuilt with this table as it is");
+        }
     }
 
     pub(super) fn schema_version(&self) -> u64 {

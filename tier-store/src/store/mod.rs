@@ -6,19 +6,27 @@
 
 mod alter;
 mod background;
+mod backup;
+mod check;
 mod commit;
 mod compact;
 mod core;
 #[cfg(test)]
 mod crash;
+mod description;
 mod draft;
 #[cfg(test)]
 mod guest;
+mod heal;
+#[cfg(test)]
+mod maintenance_tests;
 mod options;
+mod rebuild;
 mod recovery;
 #[cfg(test)]
 mod tests;
 mod transaction;
+mod usage;
 mod write;
 
 use std::sync::Arc;
@@ -27,8 +35,12 @@ use std::time::Duration;
 use arrow::array::RecordBatch;
 
 pub use self::core::{Core, Snapshot, TierInfo};
+pub use backup::{BackupReport, backup, restore};
+pub use check::{CheckOptions, CheckReport, CheckedTable, Finding, Progress, Severity, Watch, check};
 pub use options::{NvmOptions, StoreOptions};
+pub use rebuild::{RebuildReport, RebuiltTable, SkippedFile, rebuild_catalog};
 pub use transaction::{Savepoint, Transaction};
+pub use usage::{TableUsage, Usage, usage};
 
 use crate::catalog::{Catalog, Commit, Space};
 use crate::error::Result;
@@ -257,6 +269,31 @@ impl Store {
             Ok(true)
         })?;
         Ok(found)
+    }
+
+    /// Verifies all tables as they are now, and heals damage when asked; see [`check`].
+    ///
+    /// # Errors
+    /// When the catalog cannot be read, or `watch` ends it. Damage is no error but a finding.
+    pub fn check(&self, options: CheckOptions, watch: Watch<'_>) -> Result<CheckReport> {
+        self.core.check(options, watch)
+    }
+
+    /// Copies the store, as of one commit, to `target` while statements run; see [`backup`].
+    ///
+    /// # Errors
+    /// As of [`backup`].
+    pub fn backup(&self, target: &std::path::Path, watch: Watch<'_>) -> Result<BackupReport> {
+        self.core.seal_volatile()?;
+        self.core.backup(target, watch)
+    }
+
+    /// Where the bytes of the data directory are.
+    ///
+    /// # Errors
+    /// When the catalog or a folder cannot be read.
+    pub fn usage(&self) -> Result<Usage> {
+        self.core.usage()
     }
 
     /// Stops background work, seals tables without durability, saves heat. The store can still be read.

@@ -6,7 +6,7 @@
 //! read it fail.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -15,6 +15,7 @@ use roaring::RoaringBitmap;
 
 use super::compact::CompactionCounters;
 use super::core::Core;
+use super::description::Descriptions;
 use super::options::StoreOptions;
 use crate::catalog::records::{TableRecord, decode, decode_batches, decode_rows};
 use crate::catalog::{Catalog, ChunkRecord, Commit, Space, key, key_part};
@@ -23,16 +24,16 @@ use crate::heat::AccessTotals;
 use crate::io::best_engine;
 use crate::io::files::{FileSystem, create_folders, parent};
 use crate::table::delta::DeltaEntry;
-use crate::table::{Chunk, ChunkEntry, ChunkId, DeltaRows, Segment, Table, TableId, TableName, TableStatistics};
+use crate::table::{Chunk, ChunkEntry, ChunkId, DeltaRows, Segment, Table, TableId, TableStatistics};
 use crate::tier::dram::DramTier;
 use crate::tier::nvm::NvmTier;
-use crate::tier::ssd::SsdTier;
+use crate::tier::ssd::{self, SsdTier};
 use crate::tier::{Account, MemoryTier, TierId};
 
-const CATALOG_FILE: &str = "catalog.redb";
-const HOLDER_FILE: &str = "server.pid";
-const SSD_FOLDER: &str = "ssd";
-const NEXT_TABLE_KEY: &[u8] = b"next_table";
+pub(super) const CATALOG_FILE: &str = "catalog.redb";
+pub(super) const HOLDER_FILE: &str = "server.pid";
+pub(super) const SSD_FOLDER: &str = "ssd";
+pub(super) const NEXT_TABLE_KEY: &[u8] = b"next_table";
 /// Table ids are reserved in the catalog by this many, so that none is used twice.
 const RESERVED_TABLES: u64 = 1 << 20;
 
@@ -41,25 +42,85 @@ pub(super) fn open(options: StoreOptions) -> Result<Core> {
     let ssd_dir = dir.join(SSD_FOLDER);
     let files = options.files.as_ref();
     create_folders(files, &ssd_dir)?;
+    refuse_lost_catalog(&options.files, dir)?;
     if files.len(&dir.join(CATALOG_FILE))?.is_none() {
         // A first start may have been stopped after it made the folder. What is above may be closed to us.
         let _ = files.sync_folder(parent(dir));
     }
     let catalog = open_catalog(files, dir, options.catalog_cache_bytes)?;
+    let next_table = reserve_table_ids(&catalog)?;
+    let mut core = assemble(&options, catalog, next_table)?;
+    let tables = load_tables(&core)?.into_iter().map(|(_, table)| table.map(|t| (t.name().clone(), t)));
+    let tables = tables.collect::<Result<BTreeMap<_, _>>>()?;
+    sweep(&core, tables.values())?;
+    refresh_descriptions(&core, tables.values())?;
+    core.tables = RwLock::new(tables);
+    Ok(core)
+}
+
+/// A data directory opened for looking at it: nothing in it changes, and no server can open it meanwhile.
+#[derive(Debug)]
+pub(super) struct Inspection {
+    /// The tables that could be loaded.
+    pub(super) core: Core,
+    /// The others, and why.
+    pub(super) broken: Vec<(TableId, Error)>,
+}
+
+/// Opens a data directory for looking at it.
+pub(super) fn inspect(dir: &Path) -> Result<Inspection> {
+    let (catalog, ssd_dir) = (dir.join(CATALOG_FILE), dir.join(SSD_FOLDER));
+    if !ssd_dir.is_dir() {
+        return Err(Error::NotFound { kind: "data directory", name: dir.display().to_string() });
+    }
+    if !catalog.is_file() {
+        return Err(lost_catalog(catalog));
+    }
+    let options = StoreOptions::new(dir);
+    let catalog =
+        with_holder(options.files.as_ref(), dir, Catalog::open_frozen(&catalog, options.catalog_cache_bytes))?;
+    let mut core = assemble(&options, Arc::new(catalog), 0)?;
+    let mut broken = Vec::new();
+    let mut tables = BTreeMap::new();
+    for (id, table) in load_tables(&core)? {
+        match table {
+            Ok(table) => drop(tables.insert(table.name().clone(), table)),
+            Err(error) => broken.push((id, error)),
+        }
+    }
+    core.tables = RwLock::new(tables);
+    Ok(Inspection { core, broken })
+}
+
+/// With a new catalog every file would look like a leftover, and be removed.
+fn refuse_lost_catalog(files: &Arc<dyn FileSystem>, dir: &Path) -> Result<()> {
+    let catalog = dir.join(CATALOG_FILE);
+    if files.len(&catalog)?.is_some_and(|bytes| bytes > 0) {
+        return Ok(());
+    }
+    let chunks = ssd::files::list(files.as_ref(), &dir.join(SSD_FOLDER))?.iter().any(|file| file.chunk.is_some());
+    let tables = !Descriptions::of(Arc::clone(files), dir).list()?.is_empty();
+    if chunks || tables { Err(lost_catalog(catalog)) } else { Ok(()) }
+}
+
+fn lost_catalog(path: PathBuf) -> Error {
+    let what = "it is missing or empty, and there are files of tables. Restore a backup, or make a catalog of the files: \
+                `terrace rebuild-catalog`";
+    Error::Corrupt { path, what: what.into() }
+}
+
+/// A store without tables over an open catalog.
+fn assemble(options: &StoreOptions, catalog: Arc<Catalog>, next_table: u64) -> Result<Core> {
+    let dir = options.data_dir.as_path();
     let io = options.io.clone().unwrap_or_else(best_engine);
     let io_account = Account::new("cold reads", options.io_budget_bytes);
     let ssd_account = Account::new("ssd", options.ssd_budget_bytes.unwrap_or(u64::MAX));
-    let ssd = Arc::new(SsdTier::new(
-        ssd_dir,
-        Arc::clone(&options.files),
-        io,
-        Arc::clone(&options.clock),
-        io_account,
-        ssd_account,
-    )?);
-    let mut core = Core {
+    let (ssd_dir, files, clock) = (dir.join(SSD_FOLDER), Arc::clone(&options.files), Arc::clone(&options.clock));
+    let ssd = SsdTier::new(ssd_dir, files, io, clock, io_account, ssd_account)?;
+    Ok(Core {
         data_dir: dir.to_owned(),
-        memory_tiers: memory_tiers(&options)?,
+        descriptions: Descriptions::of(Arc::clone(&options.files), dir),
+        memory_tiers: memory_tiers(options)?,
         delta: Account::new("the delta", options.delta_budget_bytes),
         access_totals: Arc::new(AccessTotals::default()),
         clock: Arc::clone(&options.clock),
@@ -69,35 +130,32 @@ pub(super) fn open(options: StoreOptions) -> Result<Core> {
         publications: Mutex::default(),
         compactions: CompactionCounters::default(),
         ddl: Mutex::new(()),
-        next_table: AtomicU64::new(reserve_table_ids(&catalog)?),
+        next_table: AtomicU64::new(next_table),
         schema_version: AtomicU64::new(0),
         catalog,
-        ssd,
-    };
-    let tables = load_tables(&core)?;
-    sweep(&core, tables.values())?;
-    core.tables = RwLock::new(tables);
-    Ok(core)
+        ssd: Arc::new(ssd),
+    })
 }
 
 /// Opens the catalog, whose lock is the lock of the directory; the holder's process id is kept beside it for the error.
 /// On return the names of catalog and SSD folder are durable, also when an earlier start was stopped short of that.
 fn open_catalog(files: &dyn FileSystem, dir: &Path, cache_bytes: usize) -> Result<Arc<Catalog>> {
     let holder_file = dir.join(HOLDER_FILE);
-    match Catalog::open(files, &dir.join(CATALOG_FILE), cache_bytes) {
-        Ok(catalog) => {
-            let id = std::process::id().to_string();
-            files.write(&holder_file, id.as_bytes())?;
-            files.sync_folder(dir)?;
-            Ok(Arc::new(catalog))
+    let catalog = with_holder(files, dir, Catalog::open(files, &dir.join(CATALOG_FILE), cache_bytes))?;
+    files.write(&holder_file, std::process::id().to_string().as_bytes())?;
+    files.sync_folder(dir)?;
+    Ok(Arc::new(catalog))
+}
+
+/// Names the holder of a locked directory.
+pub(super) fn with_holder<T>(files: &dyn FileSystem, dir: &Path, opened: Result<T>) -> Result<T> {
+    opened.map_err(|error| match error {
+        Error::Locked { path, holder } => {
+            let named = files.read(&dir.join(HOLDER_FILE)).map(|id| String::from_utf8_lossy(&id).trim().to_owned());
+            Error::Locked { path, holder: named.unwrap_or(holder) }
         }
-        Err(Error::Locked { path, holder }) => {
-            let named = files.read(&holder_file).map(|id| String::from_utf8_lossy(&id).trim().to_owned());
-            let holder = named.unwrap_or(holder);
-            Err(Error::Locked { path, holder })
-        }
-        Err(error) => Err(error),
-    }
+        other => other,
+    })
 }
 
 fn reserve_table_ids(catalog: &Catalog) -> Result<u64> {
@@ -119,14 +177,15 @@ fn memory_tiers(options: &StoreOptions) -> Result<Vec<Arc<dyn MemoryTier>>> {
     Ok(tiers)
 }
 
-fn load_tables(core: &Core) -> Result<BTreeMap<TableName, Arc<Table>>> {
+/// Every table, or why it cannot be loaded.
+fn load_tables(core: &Core) -> Result<Vec<(TableId, Result<Arc<Table>>)>> {
     let mut records = Vec::new();
     core.catalog.scan(Space::Tables, &[], |k, v| {
-        records.push((TableId(key_part(k, 0)), decode::<TableRecord>(v, "a table")?));
+        records.push((TableId(key_part(k, 0)), decode::<TableRecord>(v, "a table")));
         Ok(true)
     })?;
-    let load = |(id, record)| load_table(core, id, record).map(|table| (table.name().clone(), table));
-    records.into_iter().map(load).collect()
+    let load = |(id, record): (_, Result<_>)| (id, record.and_then(|record| load_table(core, id, record)));
+    Ok(records.into_iter().map(load).collect())
 }
 
 fn load_table(core: &Core, id: TableId, record: TableRecord) -> Result<Arc<Table>> {
@@ -171,6 +230,21 @@ fn load_deletions(core: &Core, space: Space, table: TableId) -> Result<HashMap<u
         Ok(true)
     })?;
     Ok(found)
+}
+
+/// Writes the descriptions that are missing or old, removes those of tables that are gone.
+fn refresh_descriptions<'a>(core: &Core, tables: impl Iterator<Item = &'a Arc<Table>>) -> Result<()> {
+    let mut known = HashSet::new();
+    for table in tables {
+        core.describe(table);
+        known.insert(table.id());
+    }
+    for (id, ..) in core.descriptions.list()? {
+        if !known.contains(&id) {
+            core.descriptions.remove(id);
+        }
+    }
+    Ok(())
 }
 
 /// Removes files of ours that no table knows; names damaged and foreign ones.

@@ -51,6 +51,7 @@ impl Core {
             None => {}
         }
         let record = TableRecord::new(table.definition())?;
+        self.descriptions.write(table.id(), &record)?;
         commit.put(Space::Tables, key(&[table.id().0]), encode(&record)?);
         let submitted = {
             let mut replaced = old.as_ref().map(|old| old.lock_head());
@@ -90,8 +91,9 @@ impl Core {
         Ok(())
     }
 
-    /// The files of a dropped table go with the last reader.
+    /// The description of a dropped table goes, its files with the last reader.
     fn doom(&self, table: &Table) {
+        self.descriptions.remove(table.id());
         table.version().chunks.iter().for_each(|entry| entry.chunk.doom(&self.ssd));
     }
 

@@ -7,6 +7,7 @@
 //! A chunk belongs to one definition of its table. [`Chunk::under`] gives the same rows under another one: the segments
 //! and the file are shared, a column the file lacks is a constant segment, which has no bytes and is never placed.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
@@ -17,6 +18,7 @@ use parking_lot::Mutex;
 
 use super::column::{Column, ColumnId, Constant};
 use super::row_map::Whereabouts;
+use crate::error::Error;
 use crate::heat::{Heritage, SegmentCounters};
 use crate::io::IoFile;
 use crate::tier::TierId;
@@ -98,6 +100,35 @@ impl Segment {
     }
 }
 
+/// A chunk's file, open for cold reads, with the damage that they found in it. A file that is healed is opened anew, so
+/// a read of the old one that is still under way marks nothing.
+#[derive(Debug)]
+pub struct ChunkFile {
+    /// The file.
+    pub io: Arc<IoFile>,
+    damage: Mutex<BTreeMap<ColumnId, Error>>,
+}
+
+impl ChunkFile {
+    /// A file without known damage.
+    pub fn new(io: Arc<IoFile>) -> Self {
+        Self { io, damage: Mutex::default() }
+    }
+
+    /// What is wrong with a column's home, as far as anybody noticed.
+    pub fn damage(&self, column: ColumnId) -> Option<Error> {
+        self.damage.lock().get(&column).cloned()
+    }
+
+    /// Remembers damage, so that nobody reads it again. Any other error may pass and is not remembered.
+    pub fn mark(&self, column: ColumnId, error: &Error) {
+        if let Error::Corrupt { .. } = error {
+            // The first finding stands; a second reader says the same.
+            self.damage.lock().entry(column).or_insert_with(|| error.clone());
+        }
+    }
+}
+
 /// An immutable slice of a table.
 #[derive(Debug)]
 pub struct Chunk {
@@ -115,8 +146,8 @@ pub struct Chunk {
     pub file_bytes: u64,
     /// One per column of `schema`.
     pub segments: Box<[Arc<Segment>]>,
-    /// The open file; opened at the first cold read.
-    pub file: Arc<OnceLock<Arc<IoFile>>>,
+    /// The open file; opened at the first cold read, and again after it was healed.
+    pub file: Arc<ArcSwapOption<ChunkFile>>,
     /// Whose rows it took over, if it was written by a compaction.
     pub(crate) heritage: OnceLock<Heritage>,
     /// Where its rows went when other chunks replaced it.
@@ -170,6 +201,27 @@ impl Chunk {
             whereabouts: Arc::clone(&self.whereabouts),
             life: Arc::clone(&self.life),
         }
+    }
+
+    /// What is wrong with a segment's home, as far as a read or a check noticed.
+    pub fn damage_of(&self, segment: &Segment) -> Option<Error> {
+        self.file.load().as_ref()?.damage(segment.column)
+    }
+
+    /// As [`Chunk::damage_of`], by the position of the column.
+    pub fn damage(&self, column: usize) -> Option<Error> {
+        self.damage_of(self.segments.get(column)?)
+    }
+
+    /// Columns whose home is known to be damaged.
+    pub fn damaged_segments(&self) -> usize {
+        self.segments.iter().filter(|segment| self.damage_of(segment).is_some()).count()
+    }
+
+    /// Chunk and column, for errors.
+    pub(crate) fn place(&self, column: usize) -> String {
+        let name = self.schema.fields().get(column).map_or("?", |field| field.name().as_str());
+        format!("chunk {}, column '{name}'", self.id.0)
     }
 
     /// The file goes when the last reader does.

@@ -18,6 +18,24 @@ use crate::error::{Error, Result};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ColumnId(pub u32);
 
+/// Key of the columns' numbers in the metadata of a chunk file's schema, separated by commas, in the file's order.
+const COLUMNS_KEY: &str = "terrace.columns";
+
+/// The batch with the numbers of its columns in its metadata, as chunk files have it.
+pub(crate) fn with_ids(batch: &RecordBatch, ids: impl Iterator<Item = ColumnId>) -> Result<RecordBatch> {
+    let ids: Vec<String> = ids.map(|id| id.0.to_string()).collect();
+    let schema = batch.schema_ref().as_ref().clone().with_metadata([(COLUMNS_KEY.to_owned(), ids.join(","))].into());
+    Ok(batch.clone().with_schema(Arc::new(schema))?)
+}
+
+/// The numbers of a file's columns; `None` where the file does not say.
+pub(crate) fn ids_of(schema: &Schema) -> Option<Vec<ColumnId>> {
+    let ids = schema.metadata().get(COLUMNS_KEY)?.split(',').filter(|id| !id.is_empty());
+    ids.map(|id| id.parse().ok().map(ColumnId))
+        .collect::<Option<Vec<_>>>()
+        .filter(|ids| ids.len() == schema.fields().len())
+}
+
 /// What a table records of a column beside the field of its schema.
 #[derive(Debug, Clone)]
 pub struct Column {

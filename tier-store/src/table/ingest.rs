@@ -18,7 +18,7 @@ use arrow::array::RecordBatch;
 use arrow::compute::concat_batches;
 use parking_lot::Mutex;
 
-use super::{Chunk, ChunkId, ChunkStatistics, DeltaRows, Segment, Table};
+use super::{Chunk, ChunkId, ChunkStatistics, DeltaRows, Segment, Table, column};
 use crate::error::{Error, Result};
 use crate::store::{Core, Store};
 use crate::tier::{TierId, codec};
@@ -226,7 +226,8 @@ pub(crate) fn write_chunk(
 ) -> Result<SealedChunk> {
     let batch = codec::normalize(&concat_batches(table.schema(), batches)?)?;
     let statistics = ChunkStatistics::compute(&batch)?;
-    let encoded = codec::encode_chunk(&batch)?;
+    let ids = || table.definition().columns.iter().map(|column| column.id);
+    let encoded = codec::encode_chunk(&column::with_ids(&batch, ids())?)?;
     drop(batch);
     let path = core.ssd.write_chunk(table.id(), id, &encoded)?;
     let chunk = Chunk::new(
@@ -236,7 +237,7 @@ pub(crate) fn write_chunk(
         Arc::clone(table.schema()),
         path,
         encoded.bytes.len() as u64,
-        Segment::of_file(table.definition().columns.iter().map(|c| c.id), encoded.homes),
+        Segment::of_file(ids(), encoded.homes),
     );
     chunk.doom(&core.ssd);
     core.admit(&chunk, &encoded.bytes, tier)?;

@@ -16,7 +16,7 @@ mod table;
 pub mod version;
 
 pub use alteration::Alteration;
-pub use chunk::{Chunk, ChunkId, Home, Resident, Segment};
+pub use chunk::{Chunk, ChunkFile, ChunkId, Home, Resident, Segment};
 pub use column::{Column, ColumnId, Constant};
 pub use ingest::{Ingest, NewRows};
 pub(crate) use row_map::{RowMap, Whereabouts};

@@ -274,6 +274,13 @@ impl ChunkStatistics {
     }
 }
 
+impl ChunkStatistics {
+    /// Smallest value, largest value and number of nulls of a column, each an array of one.
+    pub(crate) fn of_column(&self, column: usize) -> impl Iterator<Item = &ArrayRef> {
+        self.0.columns().iter().skip(column * PER_COLUMN).take(PER_COLUMN - 1)
+    }
+}
+
 struct Bounds {
     min: ArrayRef,
     max: ArrayRef,

@@ -79,6 +79,11 @@ impl TableVersion {
         self.chunks.iter().map(ChunkEntry::live_rows).sum::<u64>() + self.delta_rows()
     }
 
+    /// Segments whose home is known to be damaged.
+    pub fn damaged_segments(&self) -> usize {
+        self.chunks.iter().map(|entry| entry.chunk.damaged_segments()).sum()
+    }
+
     /// True when some row is deleted.
     pub fn has_deletions(&self) -> bool {
         self.chunks.iter().any(|c| c.deletions.is_some()) || self.delta.iter().any(|d| d.deletions.is_some())

@@ -1,9 +1,10 @@
 //! The segment codec: record batches to chunk files, column images to Arrow arrays.
 //!
 //! A chunk file is an Arrow IPC file (Feather V2) with one uncompressed record batch, aligned to 64 bytes; the schema's
-//! metadata carries `terrace.format_version`. The buffers of one column are neighbours in the batch's body; a
-//! [`ColumnLayout`] says how to cut them, so that a column decodes without the file around it. In memory a column is one
-//! range of bytes cut the same way, its *image*; integers and decimals may be stored narrower than that ([`Encoding`]):
+//! metadata carries `terrace.format_version`, the footer's a checksum of the whole file ([`check_stamp`]). The buffers
+//! of one column are neighbours in the batch's body; a [`ColumnLayout`] says how to cut them, so that a column decodes
+//! without the file around it. In memory a column is one range of bytes cut the same way, its *image*; integers and
+//! decimals may be stored narrower than that ([`Encoding`]):
 //!
 //! ```text
 //!   file   | magic | schema | batch metadata | body: col 0 | col 1 | ... | footer |
@@ -15,6 +16,7 @@ mod compact;
 mod decode;
 mod encode;
 mod narrow;
+mod stamp;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -29,7 +31,8 @@ pub use decode::decode_column;
 pub use encode::{
     ChunkHeader, EncodedChunk, PREFIX_BYTES, check_schema_version, encode_chunk, read_header, schema_len,
 };
-pub use narrow::{Encoding, StoredColumn, decode_image, image};
+pub use narrow::{Encoding, StoredColumn, decode_image, decode_stored, image, stored};
+pub use stamp::{Stamp, check_stamp};
 
 /// Bytes covered by one checksum of [`Home::checksums`].
 pub const CHECKSUM_BLOCK_BYTES: usize = 16 * 1024;

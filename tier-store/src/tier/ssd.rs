@@ -8,8 +8,8 @@
 //! A file appears under its name only when it is whole and on disk (write, fsync, rename, fsync the folder). Cold reads
 //! are charged to the I/O account from the moment they are queued until their columns leave the scan.
 
-mod cold;
-mod files;
+pub(crate) mod cold;
+pub(crate) mod files;
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -27,8 +27,8 @@ use super::{Account, Charge};
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::io::files::create_folders;
-use crate::io::{BLOCK_BYTES, BlockIo, FileSystem, IoFile, ReadHandle};
-use crate::table::{Chunk, ChunkId, TableId};
+use crate::io::{AlignedBuffer, BLOCK_BYTES, BlockIo, FileSystem, IoFile, ReadHandle};
+use crate::table::{Chunk, ChunkFile, ChunkId, TableId};
 
 /// Whether a cold read may be refused when the I/O account is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,6 +52,8 @@ pub struct SsdCounters {
     pub written_bytes: AtomicU64,
     /// Reads that found damage.
     pub corrupt: AtomicU64,
+    /// Files made whole again.
+    pub healed: AtomicU64,
 }
 
 /// The home tier.
@@ -67,6 +69,8 @@ pub struct SsdTier {
     charges: Mutex<HashMap<PathBuf, Charge>>,
     /// The tables' folders whose names are durable. Held while a file is written into one, so that it stays.
     folders: RwLock<HashSet<PathBuf>>,
+    /// One replacement at a time: two of one file would share its temporary name.
+    replacing: Mutex<()>,
     counters: Arc<SsdCounters>,
 }
 
@@ -83,9 +87,10 @@ impl SsdTier {
     ) -> Result<Self> {
         let dir = dir.into();
         create_folders(files.as_ref(), &dir)?;
-        let (charges, folders, counters) = (Mutex::default(), RwLock::default(), Arc::default());
+        let (charges, replacing, counters) = (Mutex::default(), Mutex::default(), Arc::default());
+        let folders = RwLock::default();
         io.pool().share_budget(&io_account);
-        Ok(Self { dir, files, io, clock, io_account, stored, charges, folders, counters })
+        Ok(Self { dir, files, io, clock, io_account, stored, charges, folders, replacing, counters })
     }
 
     /// The folder.
@@ -186,35 +191,55 @@ impl SsdTier {
         files::list(self.files.as_ref(), &self.dir)
     }
 
-    /// What a chunk file says about itself, with checksums of its present bytes: for rebuilding a catalog. Reads the
-    /// whole file.
-    pub fn inspect(&self, path: &Path) -> Result<codec::ChunkHeader> {
-        let bytes = self.files.read(path)?;
-        codec::read_header(&bytes).map_err(|error| codec::locate(error, path, "header"))
-    }
-
     /// Opens a file for cold reads.
     pub fn open(&self, path: &Path) -> Result<Arc<IoFile>> {
         self.io.open(path)
     }
 
-    /// Starts reading the stored bytes of one column. They are neither charged nor verified.
-    pub fn read_stored(&self, chunk: &Chunk, column: usize) -> Result<ReadHandle> {
+    /// Starts reading the stored bytes of one column of an open chunk. They are neither charged nor verified. A column
+    /// known to be damaged is not read: the error is the one that its first reader got.
+    fn read_stored(&self, file: &ChunkFile, chunk: &Chunk, column: usize) -> Result<ReadHandle> {
         let segment = segment(chunk, column)?;
+        if let Some(damage) = file.damage(segment.column) {
+            return Err(damage);
+        }
         let len = usize::try_from(segment.home.len).map_err(|_| no_column(chunk, column))?;
-        Ok(self.io.read(&self.chunk_file(chunk)?, segment.home.offset, len))
+        Ok(self.io.read(&file.io, segment.home.offset, len))
     }
 
     /// Reads and verifies one column and gives its image, blocking: for moves.
     pub fn load_image(&self, chunk: &Chunk, column: usize) -> Result<Buffer> {
-        let stored = self.read_stored(chunk, column)?.wait()?;
+        let file = self.chunk_file(chunk)?;
+        let stored = self.read_stored(&file, chunk, column)?.wait()?;
         let image = cold::verified(chunk, column, stored.as_slice()).and_then(|(home, declared)| {
             codec::image(home, declared, chunk.rows as usize, stored.into_arrow(None))
                 .map_err(|error| cold::located(error, chunk, column))
         });
-        image.inspect_err(|_| {
-            self.counters.corrupt.fetch_add(1, Ordering::Relaxed);
-        })
+        image.inspect_err(|error| self.note_damage(&file, chunk, column, error))
+    }
+
+    /// Counts and marks what a read found.
+    fn note_damage(&self, file: &ChunkFile, chunk: &Chunk, column: usize, error: &Error) {
+        self.counters.corrupt.fetch_add(1, Ordering::Relaxed);
+        if let Some(segment) = chunk.segments.get(column) {
+            file.mark(segment.column, error);
+        }
+    }
+
+    /// The whole file of a chunk, unverified: for checks and repairs.
+    pub(crate) fn load_file(&self, chunk: &Chunk) -> Result<AlignedBuffer> {
+        let file = self.open(&chunk.path)?;
+        let len = usize::try_from(file.len).map_err(|_| Error::Invalid("a file larger than memory".into()))?;
+        self.io.read(&file, 0, len).wait()
+    }
+
+    /// Puts `bytes` in the place of a chunk's file: readers of the old one finish, later ones open the new one. The old
+    /// file is there until the new one is durable.
+    pub(crate) fn replace_file(&self, chunk: &Chunk, bytes: &[u8]) -> Result<()> {
+        let _turn = self.replacing.lock();
+        files::replace_durably(self.files.as_ref(), &chunk.path, bytes)?;
+        chunk.file.store(None);
+        Ok(())
     }
 
     /// Starts reading `columns` of a chunk. `None`: the I/O account has no room for a prefetch now.
@@ -232,19 +257,24 @@ impl SsdTier {
             (Err(_), Admission::Guaranteed) => self.io_account.charge_always(bytes),
         };
         let charge = Arc::new(charge);
+        let file = self.chunk_file(chunk)?;
         let mut reads = Vec::with_capacity(columns.len());
         for column in columns {
-            let handle = self.read_stored(chunk, *column)?;
+            let handle = self.read_stored(&file, chunk, *column)?;
             handle.hold(Arc::clone(&charge));
             reads.push((*column, handle));
         }
         let (clock, counters) = (Arc::clone(&self.clock), Arc::clone(&self.counters));
-        Ok(Some(ColdRead::new(Arc::clone(chunk), reads, charge, clock, counters)))
+        Ok(Some(ColdRead::new(Arc::clone(chunk), file, reads, charge, clock, counters)))
     }
 
-    fn chunk_file(&self, chunk: &Chunk) -> Result<Arc<IoFile>> {
-        if let Some(file) = chunk.file.get() {
-            return Ok(Arc::clone(file));
+    /// The open file of a chunk.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] when it has not the length that was written, or its first bytes are not those of a chunk file.
+    pub(crate) fn chunk_file(&self, chunk: &Chunk) -> Result<Arc<ChunkFile>> {
+        if let Some(file) = chunk.file.load_full() {
+            return Ok(file);
         }
         let file = self.open(&chunk.path)?;
         if file.len != chunk.file_bytes {
@@ -252,7 +282,10 @@ impl SsdTier {
             return Err(Error::Corrupt { path: chunk.path.clone(), what });
         }
         check_version(&file).map_err(|error| codec::locate(error, &chunk.path, "header"))?;
-        Ok(Arc::clone(chunk.file.get_or_init(|| file)))
+        let opened = Arc::new(ChunkFile::new(file));
+        // Marks belong to the file that everybody uses, so the first one to open it wins.
+        let before = chunk.file.compare_and_swap(&None::<Arc<ChunkFile>>, Some(Arc::clone(&opened)));
+        Ok((*before).clone().unwrap_or(opened))
     }
 }
 

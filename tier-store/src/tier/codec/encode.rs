@@ -9,6 +9,7 @@ use arrow_ipc::{MetadataVersion, root_as_footer, root_as_message};
 
 use super::{
     ColumnLayout, Encoding, FORMAT_VERSION, FORMAT_VERSION_KEY, checksums, compact, corrupt, declared_schema, narrow,
+    stamp,
 };
 use crate::error::{Error, Result};
 use crate::table::Home;
@@ -50,9 +51,11 @@ pub fn encode_chunk(batch: &RecordBatch) -> Result<EncodedChunk> {
     let options = IpcWriteOptions::try_new(64, false, MetadataVersion::V5)?;
     let capacity = batch.get_array_memory_size() + 4096;
     let mut writer = FileWriter::try_new_with_options(Vec::with_capacity(capacity), &schema, options)?;
+    writer.write_metadata(stamp::KEY, stamp::BLANK);
     writer.write(&batch)?;
     writer.finish()?;
-    let bytes = writer.into_inner()?;
+    let mut bytes = writer.into_inner()?;
+    stamp::stamp(&mut bytes)?;
     let (_, homes) = record_batch(&bytes, &footer(&bytes)?, &schema)?;
     Ok(EncodedChunk { bytes, homes })
 }
@@ -116,7 +119,7 @@ fn record_batch(file: &[u8], footer: &arrow_ipc::Footer<'_>, schema: &Schema) ->
     Ok((rows, homes))
 }
 
-fn footer(file: &[u8]) -> Result<arrow_ipc::Footer<'_>> {
+pub(super) fn footer(file: &[u8]) -> Result<arrow_ipc::Footer<'_>> {
     let not_ipc = || corrupt("it is not an Arrow IPC file, or was cut short");
     let (rest, tail) = file.split_last_chunk::<10>().ok_or_else(not_ipc)?;
     let [a, b, c, d, magic @ ..] = tail;

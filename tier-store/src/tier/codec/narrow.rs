@@ -100,6 +100,17 @@ impl StoredColumn {
     }
 }
 
+/// The stored bytes of a column in its file; `None` when the file ends before them.
+pub fn stored<'a>(home: &Home, file: &'a [u8]) -> Option<&'a [u8]> {
+    file.get(usize::try_from(home.offset).ok()?..usize::try_from(home.offset.checked_add(home.len)?).ok()?)
+}
+
+/// A column in its declared type from the bytes of its file, copied.
+pub fn decode_stored(home: &Home, declared: &DataType, rows: usize, file: &[u8]) -> Result<ArrayRef> {
+    let stored = stored(home, file).ok_or_else(|| corrupt("the file ends before a column"))?;
+    StoredColumn::decode(home, declared, rows, &Buffer::from(stored))?.widened()
+}
+
 /// The image in memory of what lies at a home: the stored bytes themselves when they are the image.
 pub fn image(home: &Home, declared: &DataType, rows: usize, stored: Buffer) -> Result<Buffer> {
     if home.encoding == Encoding::Plain {

@@ -15,7 +15,7 @@ use super::{SsdCounters, enclosing_bytes};
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::io::{AlignedBuffer, ReadHandle};
-use crate::table::{Chunk, Home};
+use crate::table::{Chunk, ChunkFile, Home};
 use crate::tier::Charge;
 use crate::tier::codec::{self, StoredColumn};
 
@@ -43,6 +43,7 @@ enum Column {
 #[derive(Debug)]
 pub struct ColdRead {
     chunk: Arc<Chunk>,
+    file: Arc<ChunkFile>,
     columns: Vec<Column>,
     charge: Arc<Charge>,
     clock: Arc<dyn Clock>,
@@ -54,13 +55,14 @@ pub struct ColdRead {
 impl ColdRead {
     pub(super) fn new(
         chunk: Arc<Chunk>,
+        file: Arc<ChunkFile>,
         reads: Vec<(usize, ReadHandle)>,
         charge: Arc<Charge>,
         clock: Arc<dyn Clock>,
         counters: Arc<SsdCounters>,
     ) -> Self {
         let columns = reads.into_iter().map(|(column, handle)| Column::Reading(column, handle)).collect();
-        Self { chunk, columns, charge, clock, counters, waiting_since_us: None }
+        Self { chunk, file, columns, charge, clock, counters, waiting_since_us: None }
     }
 
     /// Bytes charged for it.
@@ -98,8 +100,11 @@ impl ColdRead {
             };
             let home = &self.chunk.segments.get(index).ok_or(Error::Cancelled)?.home;
             bytes_read += enclosing_bytes(home.offset, home.len);
-            columns.push(decoded(&self.chunk, index, image).inspect_err(|_| {
+            columns.push(decoded(&self.chunk, index, image).inspect_err(|error| {
                 self.counters.corrupt.fetch_add(1, Ordering::Relaxed);
+                if let Some(segment) = self.chunk.segments.get(index) {
+                    self.file.mark(segment.column, error);
+                }
             })?);
         }
         self.counters.reads.fetch_add(1, Ordering::Relaxed);
@@ -134,7 +139,7 @@ impl Future for ColdRead {
 }
 
 /// Home and declared type of a column whose stored bytes are what was written; names chunk, column and block when not.
-pub(super) fn verified<'a>(chunk: &'a Chunk, column: usize, stored: &[u8]) -> Result<(&'a Home, &'a DataType)> {
+pub(crate) fn verified<'a>(chunk: &'a Chunk, column: usize, stored: &[u8]) -> Result<(&'a Home, &'a DataType)> {
     let (Some(segment), Some(field)) = (chunk.segments.get(column), chunk.schema.fields().get(column)) else {
         return Err(super::no_column(chunk, column));
     };
@@ -142,7 +147,7 @@ pub(super) fn verified<'a>(chunk: &'a Chunk, column: usize, stored: &[u8]) -> Re
         Ok(()) => Ok((&segment.home, field.data_type())),
         Err(block) => {
             let at = segment.home.offset + (block * codec::CHECKSUM_BLOCK_BYTES) as u64;
-            let what = format!("{}: checksum of the 16 KiB at offset {at} is wrong", place(chunk, column));
+            let what = format!("{}: checksum of the 16 KiB at offset {at} is wrong", chunk.place(column));
             Err(Error::Corrupt { path: chunk.path.clone(), what })
         }
     }
@@ -156,10 +161,5 @@ fn decoded(chunk: &Chunk, column: usize, stored: AlignedBuffer) -> Result<Stored
 
 /// Names file, chunk and column in an error of the codec.
 pub(super) fn located(error: Error, chunk: &Chunk, column: usize) -> Error {
-    codec::locate(error, &chunk.path, &place(chunk, column))
-}
-
-fn place(chunk: &Chunk, column: usize) -> String {
-    let name = chunk.schema.fields().get(column).map_or("?", |field| field.name().as_str());
-    format!("chunk {}, column '{name}'", chunk.id.0)
+    codec::locate(error, &chunk.path, &chunk.place(column))
 }

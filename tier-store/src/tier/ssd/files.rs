@@ -1,5 +1,8 @@
 //! Files of the SSD tier: writing them so that they are whole or absent, and listing them.
 
+use std::ffi::CString;
+use std::mem::MaybeUninit;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use crate::error::Result;
@@ -21,22 +24,32 @@ pub struct StoredFile {
 
 /// Writes `bytes` to `path` by way of a temporary name; durable and visible on return, or nothing is left.
 pub(super) fn write_durably(files: &dyn FileSystem, path: &Path, bytes: &[u8]) -> Result<()> {
-    let folder = path.parent().unwrap_or(path);
-    let temporary = path.with_extension("arrow.tmp");
-    let written = files
-        .write(&temporary, bytes)
-        .and_then(|()| files.rename(&temporary, path))
-        .and_then(|()| files.sync_folder(folder));
-    if written.is_err() {
-        // The first error is the one to report; what cannot be deleted is swept at the next start.
-        let _ = files.remove_file(&temporary);
-        let _ = files.remove_file(path);
-    }
-    written
+    // The first error is the one to report; what cannot be deleted is swept at the next start.
+    replace_durably(files, path, bytes).inspect_err(|_| drop(files.remove_file(path)))
+}
+
+/// Writes `bytes` to `path`, which may exist: on return the new contents are durable, after a failure or a crash it has
+/// the old ones or the new ones, whole.
+pub(crate) fn replace_durably(files: &dyn FileSystem, path: &Path, bytes: &[u8]) -> Result<()> {
+    let mut temporary = path.as_os_str().to_owned();
+    temporary.push(".tmp");
+    let temporary = PathBuf::from(temporary);
+    let renamed = files.write(&temporary, bytes).and_then(|()| files.rename(&temporary, path));
+    renamed.inspect_err(|_| drop(files.remove_file(&temporary)))?;
+    files.sync_folder(path.parent().unwrap_or(path))
+}
+
+/// Bytes that may still be written to the file system of `folder`; `None` where it does not say.
+pub(crate) fn free_bytes(folder: &Path) -> Option<u64> {
+    let name = CString::new(folder.as_os_str().as_bytes()).ok()?;
+    let mut stat = MaybeUninit::<libc::statvfs>::zeroed();
+    // SAFETY: `name` ends with a zero, `stat` has room for the answer, and zeros are a valid one.
+    let (status, stat) = unsafe { (libc::statvfs(name.as_ptr(), stat.as_mut_ptr()), stat.assume_init()) };
+    (status == 0).then_some(stat.f_bavail.saturating_mul(stat.f_frsize))
 }
 
 /// All files below `root`.
-pub(super) fn list(files: &dyn FileSystem, root: &Path) -> Result<Vec<StoredFile>> {
+pub(crate) fn list(files: &dyn FileSystem, root: &Path) -> Result<Vec<StoredFile>> {
     let mut found = Vec::new();
     for entry in files.list(root)? {
         match entry.is_folder {

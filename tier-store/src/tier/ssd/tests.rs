@@ -122,7 +122,7 @@ fn damage_names_file_column_and_offset() {
     assert!(error.contains("c3.arrow") && error.contains("chunk 3, column 'text'"), "{error}");
     assert!(error.contains(&format!("offset {}", chunk.segments[1].home.offset + 32_768)), "{error}");
     assert!(matches!(tier.load_image(&chunk, 1), Err(Error::Corrupt { .. })));
-    assert_eq!(tier.counters().corrupt.load(Ordering::Relaxed), 2);
+    assert_eq!(tier.counters().corrupt.load(Ordering::Relaxed), 1, "known damage is not read again");
     assert!(read(&chunk, 0).is_ok() && read(&other, 1).is_ok(), "other columns and chunks serve");
     // A file cut short is noticed when it is opened.
     File::options().write(true).open(&other.path).unwrap().set_len(5000).unwrap();
@@ -182,10 +182,8 @@ fn files_are_listed_counted_and_removed() {
     files.sort_by_key(|file| file.path.clone());
     let kinds: Vec<_> = files.iter().map(|file| (file.chunk, file.unfinished)).collect();
     assert_eq!(kinds, [(None, false), (Some((TableId(7), ChunkId(3))), false), (None, true)]);
-    let header = tier.inspect(&chunk.path).unwrap();
+    let header = codec::read_header(tier.load_file(&chunk).unwrap().as_slice()).unwrap();
     assert_eq!((header.schema, header.rows), (batch.schema(), 20_000));
-    let foreign = tier.inspect(&dir.path().join("chunks/notes.txt")).unwrap_err().to_string();
-    assert!(foreign.contains("notes.txt") && foreign.contains("not an Arrow IPC file"), "{foreign}");
     tier.remove(&chunk.path).unwrap();
     tier.remove(&chunk.path).unwrap();
     assert_eq!(tier.stored().used_bytes(), 0);

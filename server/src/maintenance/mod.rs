@@ -1,0 +1,98 @@
+//! Commands that look after stored data: check, backup, restore, rebuild-catalog, du.
+//!
+//! With `--data-dir` a command works on a folder that no server uses; without, it asks the running server over HTTP.
+
+pub mod backup;
+pub mod check;
+pub mod du;
+pub mod rebuild;
+
+use std::path::PathBuf;
+
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use terrace_tier_store::store::Progress;
+
+use crate::error::{Error, Result};
+use crate::http_client::HttpConnection;
+
+/// What a command works on.
+#[derive(Debug, Args)]
+pub struct Place {
+    /// A data directory; no server may have it open. Without: the running server at --http-addr
+    #[arg(long, value_name = "DIR")]
+    pub data_dir: Option<PathBuf>,
+    #[command(flatten)]
+    server: HttpConnection,
+}
+
+impl Place {
+    /// Asks the running server.
+    fn ask<T: DeserializeOwned>(&self, method: &str, path: &str, body: Option<&Value>) -> Result<T> {
+        let answer = self.server.request(method, path, body)?;
+        serde_json::from_value(answer).map_err(|e| Error::Server {
+            code: "Unknown".to_owned(),
+            message: format!("the server's answer makes no sense here ({e}); is it of the same version?"),
+        })
+    }
+}
+
+/// A bar on stderr while something long runs; nothing where stderr is no terminal.
+fn with_bar<T>(what: &str, work: impl FnOnce(&mut dyn FnMut(Progress) -> bool) -> Result<T>) -> Result<T> {
+    let bar = ProgressBar::no_length();
+    let template =
+        "{prefix:<10} [{bar:30}] {percent:>3} %  {binary_bytes} of {binary_total_bytes}, {binary_bytes_per_sec}";
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style.progress_chars("=> "));
+    }
+    bar.set_prefix(what.to_owned());
+    let done = work(&mut |progress: Progress| {
+        bar.set_length(progress.total_bytes);
+        bar.set_position(progress.done_bytes);
+        true
+    });
+    bar.finish_and_clear();
+    done
+}
+
+/// Prints a report as JSON.
+fn print_json(report: &impl Serialize) -> Result<()> {
+    let text =
+        serde_json::to_string_pretty(report).map_err(|e| Error::System(format!("cannot write the report: {e}")))?;
+    println!("{text}");
+    Ok(())
+}
+
+/// Rows in columns, the first to the left, the others to the right.
+fn columns<const N: usize>(header: [&str; N], rows: &[[String; N]]) -> String {
+    let header = header.map(str::to_owned);
+    let all = || std::iter::once(&header).chain(rows);
+    let width = |i: usize| all().filter_map(|row| Some(row.get(i)?.chars().count())).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..N).map(width).collect();
+    let mut out = String::new();
+    for row in all() {
+        for (i, (cell, width)) in row.iter().zip(&widths).enumerate() {
+            let padding = " ".repeat(width - cell.chars().count());
+            out.push_str(&if i == 0 { format!("{cell}{padding}") } else { format!("  {padding}{cell}") });
+        }
+        out.push('\n');
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_aligned() {
+        let rows = [["public.orders".to_owned(), "7".to_owned()], ["é".to_owned(), "1234".to_owned()]];
+        assert_eq!(
+            columns(["table", "rows"], &rows),
+            "table          rows\npublic.orders     7\né              1234\n"
+        );
+    }
+}

@@ -1,0 +1,439 @@
+//! Checking a store: everything that can be verified, and for each finding what to do.
+//!
+//! ```text
+//!   catalog        pages against redb's checksums (offline), every record decodes and belongs to a table
+//!   chunk files    there, of the right size; each column against its checksums; header, footer and padding against
+//!                  the file's stamp; the header against the catalog
+//!   statistics     the stored bounds against those of the data
+//!   folder         files that no table knows, files of others, descriptions of tables
+//! ```
+//!
+//! The same code checks a directory that no server uses ([`check`]) and a store in use, on a snapshot of its tables
+//! ([`super::Store::check`]). Nothing is modified, except that the latter marks damaged columns and heals them when asked.
+
+use std::collections::{HashMap, HashSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef};
+use serde::{Deserialize, Serialize};
+
+use super::core::Core;
+use super::heal::decoded;
+use super::recovery::{self, CATALOG_FILE, Inspection};
+use crate::catalog::records::{decode, decode_batches, decode_rows};
+use crate::catalog::{Catalog, ChunkRecord, Space, TableRecord, key_part};
+use crate::error::{Error, Result};
+use crate::io::AlignedBuffer;
+use crate::io::files::RealFiles;
+use crate::table::{Chunk, ChunkEntry, ChunkStatistics, Table, TableId, TableVersion};
+use crate::tier::codec::{self, Stamp};
+use crate::tier::ssd::cold;
+
+/// How bad a finding is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// Stored data is lost, or would be without action.
+    Damage,
+    /// It was damage, and was healed.
+    Healed,
+    /// Worth knowing; nothing is lost.
+    Notice,
+}
+
+/// Something a check found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Finding {
+    /// How bad it is.
+    pub severity: Severity,
+    /// The file.
+    pub path: PathBuf,
+    /// The table, where one is concerned.
+    pub table: Option<String>,
+    /// The chunk, where one is concerned.
+    pub chunk: Option<u64>,
+    /// The column, where one is concerned.
+    pub column: Option<String>,
+    /// What is wrong.
+    pub what: String,
+    /// What to do about it.
+    pub advice: String,
+}
+
+/// What was checked of a table.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckedTable {
+    /// Schema and name.
+    pub table: String,
+    /// Rows a full scan returns.
+    pub rows: u64,
+    /// Sealed chunks.
+    pub chunks: u64,
+    /// Bytes of their files.
+    pub file_bytes: u64,
+    /// Findings that are damage.
+    pub damaged: u64,
+}
+
+/// What a check found.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct CheckReport {
+    /// True when the contents of files were not read.
+    pub quick: bool,
+    /// By name.
+    pub tables: Vec<CheckedTable>,
+    /// In the order of the tables, those of no table last.
+    pub findings: Vec<Finding>,
+    /// Bytes of files that were read and verified.
+    pub verified_bytes: u64,
+}
+
+impl CheckReport {
+    /// Findings of a severity.
+    pub fn count(&self, severity: Severity) -> usize {
+        self.findings.iter().filter(|finding| finding.severity == severity).count()
+    }
+}
+
+/// What to do in a check.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct CheckOptions {
+    /// Look at sizes and headers only, do not read columns.
+    pub quick: bool,
+    /// Heal what can be healed (a store in use only).
+    pub repair: bool,
+}
+
+/// How far a long operation is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Progress {
+    /// Bytes done.
+    pub done_bytes: u64,
+    /// Bytes in all.
+    pub total_bytes: u64,
+}
+
+/// Hears of progress after each file; false ends the operation with [`Error::Cancelled`]. It may sleep, to leave the
+/// device to others.
+pub type Watch<'a> = &'a mut dyn FnMut(Progress) -> bool;
+
+/// Checks a data directory that no server uses, without changing anything in it.
+///
+/// # Errors
+/// [`Error::Locked`] while a server uses it, [`Error::NotFound`] when there is none. Damage is no error but a finding.
+pub fn check(data_dir: &Path, options: CheckOptions, watch: Watch<'_>) -> Result<CheckReport> {
+    let catalog = data_dir.join(CATALOG_FILE);
+    let checked = |watch: Watch<'_>| -> Result<CheckReport> {
+        let Inspection { core, broken } = recovery::inspect(data_dir)?;
+        let mut check = Check::new(&core, CheckOptions { repair: false, ..options });
+        broken.iter().for_each(|(id, error)| check.broken_table(*id, error));
+        check.run(watch)?;
+        check.folder(&broken.iter().map(|(id, _)| *id).collect())?;
+        Ok(check.report)
+    };
+    let verified = match options.quick || !catalog.is_file() {
+        true => Ok(()),
+        false => recovery::with_holder(&RealFiles, data_dir, Catalog::verify(&catalog, CACHE_BYTES)),
+    };
+    match verified.and_then(|()| checked(watch)) {
+        Err(error @ (Error::Corrupt { .. } | Error::Catalog(_))) => {
+            let finding = catalog_finding(catalog, error.to_string());
+            Ok(CheckReport { quick: options.quick, tables: Vec::new(), findings: vec![finding], verified_bytes: 0 })
+        }
+        done => done,
+    }
+}
+
+const CACHE_BYTES: usize = 32 << 20;
+
+impl Core {
+    /// Checks the tables as they are now.
+    pub(super) fn check(&self, options: CheckOptions, watch: Watch<'_>) -> Result<CheckReport> {
+        let mut check = Check::new(self, options);
+        check.run(watch)?;
+        Ok(check.report)
+    }
+}
+
+struct Check<'a> {
+    core: &'a Core,
+    options: CheckOptions,
+    report: CheckReport,
+}
+
+impl<'a> Check<'a> {
+    fn new(core: &'a Core, options: CheckOptions) -> Self {
+        let report = CheckReport { quick: options.quick, tables: Vec::new(), findings: Vec::new(), verified_bytes: 0 };
+        Self { core, options, report }
+    }
+
+    fn run(&mut self, watch: Watch<'_>) -> Result<()> {
+        self.catalog()?;
+        let versions: Vec<_> = self.core.tables().into_iter().map(|table| (table.version(), table)).collect();
+        let bytes = |version: &TableVersion| version.chunks.iter().map(|entry| entry.chunk.file_bytes).sum::<u64>();
+        let total_bytes = versions.iter().map(|(version, _)| bytes(version)).sum();
+        let mut done_bytes = 0;
+        for (version, table) in &versions {
+            let before = self.report.count(Severity::Damage);
+            for (position, entry) in version.chunks.iter().enumerate() {
+                self.chunk(table, version, position, entry);
+                done_bytes += entry.chunk.file_bytes;
+                if !watch(Progress { done_bytes, total_bytes }) {
+                    return Err(Error::Cancelled);
+                }
+            }
+            self.report.tables.push(CheckedTable {
+                table: table.name().to_string(),
+                rows: version.live_rows(),
+                chunks: version.chunks.len() as u64,
+                file_bytes: bytes(version),
+                damaged: (self.report.count(Severity::Damage) - before) as u64,
+            });
+        }
+        Ok(())
+    }
+
+    /// Every record decodes and belongs to a table.
+    fn catalog(&mut self) -> Result<()> {
+        let snapshot = self.core.catalog.snapshot()?;
+        let path = self.core.data_dir.join(CATALOG_FILE);
+        let mut tables = HashMap::new();
+        let mut faults = Vec::new();
+        snapshot.scan(Space::Tables, &[], |k, v| {
+            let schema = decode::<TableRecord>(v, "a table").and_then(|record| Ok(record.definition()?.schema));
+            // Tables that cannot be read were found when they were loaded.
+            tables.insert(key_part(k, 0), schema.ok());
+            Ok(true)
+        })?;
+        for space in [Space::Chunks, Space::Statistics, Space::Deletions, Space::Delta, Space::DeltaDeletions] {
+            snapshot.scan(space, &[], |k, v| {
+                let table = key_part(k, 0);
+                let fault = match (space, tables.get(&table)) {
+                    (_, None) => Some("it belongs to no table".to_owned()),
+                    (_, Some(None)) => None,
+                    (Space::Chunks, _) => decode::<ChunkRecord>(v, "a chunk").err().map(|e| e.to_string()),
+                    (Space::Delta, Some(Some(schema))) => match decode_batches(v) {
+                        Ok((found, _)) if found.fields() == schema.fields() => None,
+                        Ok(_) => Some("its columns are not those of the table".to_owned()),
+                        Err(error) => Some(error.to_string()),
+                    },
+                    (Space::Deletions | Space::DeltaDeletions, _) => decode_rows(v).err().map(|e| e.to_string()),
+                    _ => decode_batches(v).err().map(|e| e.to_string()),
+                };
+                let name = format!("{space:?}").to_lowercase();
+                faults.extend(fault.map(|f| format!("entry {} of {name} of table {table}: {f}", key_part(k, 1))));
+                Ok(true)
+            })?;
+        }
+        self.report.findings.extend(faults.into_iter().map(|what| catalog_finding(path.clone(), what)));
+        Ok(())
+    }
+
+    fn broken_table(&mut self, id: TableId, error: &Error) {
+        let path = self.core.data_dir.join(CATALOG_FILE);
+        self.report.findings.push(catalog_finding(path, format!("table {} cannot be loaded: {error}", id.0)));
+    }
+
+    fn chunk(&mut self, table: &Table, version: &TableVersion, position: usize, entry: &ChunkEntry) {
+        let chunk = &entry.chunk;
+        let mut faults = if self.options.quick { header_faults(self.core, chunk) } else { Vec::new() };
+        if !self.options.quick {
+            match self.core.ssd.load_file(chunk) {
+                Ok(file) => {
+                    self.report.verified_bytes += file.as_slice().len() as u64;
+                    faults = file_faults(self.core, chunk, &file);
+                    if faults.is_empty() {
+                        faults.extend(statistics_fault(version, position, chunk, &file));
+                        // What a reader once saw was not on the disk.
+                        if chunk.damaged_segments() > 0 {
+                            chunk.file.store(None);
+                        }
+                    }
+                }
+                Err(error) => faults.push(Fault::of_file(error.to_string())),
+            }
+        }
+        if faults.is_empty() {
+            return;
+        }
+        let healed = self.options.repair.then(|| self.core.heal(chunk));
+        for fault in faults {
+            let finding = fault.finding(table, chunk, healed.as_ref());
+            self.report.findings.push(finding);
+        }
+    }
+
+    /// Files in the folders that belong to nothing; only when nobody writes any.
+    fn folder(&mut self, broken: &HashSet<TableId>) -> Result<()> {
+        let tables = self.core.tables();
+        let ids: HashMap<TableId, &Arc<Table>> = tables.iter().map(|table| (table.id(), table)).collect();
+        let chunks =
+            tables.iter().flat_map(|t| t.version().chunks.iter().map(|e| e.chunk.path.clone()).collect::<Vec<_>>());
+        let known: HashSet<PathBuf> = chunks.collect();
+        for file in self.core.ssd.list()? {
+            let of_broken = file.chunk.is_some_and(|(table, _)| broken.contains(&table));
+            if known.contains(&file.path) || of_broken {
+                continue;
+            }
+            let (what, advice) = match file.unfinished || file.chunk.is_some() {
+                true => ("no table has it: left over from an interrupted write", "the next start removes it"),
+                false => ("it is not a file of Terrace", "move it elsewhere; it is never touched"),
+            };
+            self.report.findings.push(notice(file.path, what, advice));
+        }
+        let mut described = HashSet::new();
+        for (id, path, record) in self.core.descriptions.list()? {
+            described.insert(id);
+            let what = match (record, ids.get(&id)) {
+                (Err(error), _) => error.to_string(),
+                (Ok(_), None) if !broken.contains(&id) => "it describes a table that is gone".to_owned(),
+                _ => continue,
+            };
+            self.report.findings.push(notice(path, &what, "the next start of a server puts it right"));
+        }
+        for (id, table) in ids.into_iter().filter(|(id, _)| !described.contains(id)) {
+            let what = format!("it is missing: the catalog could not be rebuilt with table {}", table.name());
+            let path = self.core.descriptions.path(id);
+            self.report.findings.push(notice(path, &what, "the next start of a server writes it"));
+        }
+        Ok(())
+    }
+}
+
+/// Damage of a chunk, before it has its place in the report.
+struct Fault {
+    /// `None`: outside of the columns.
+    column: Option<usize>,
+    what: String,
+    advice: &'static str,
+}
+
+impl Fault {
+    fn of_file(what: String) -> Self {
+        let advice = "statements that read it fail. `terrace check --repair` heals it while a server has copies of its \
+                      columns in DRAM or NVM; else restore a backup, or load the table again";
+        Self { column: None, what, advice }
+    }
+
+    fn of_header(what: impl std::fmt::Display) -> Self {
+        let advice = "columns can still be read. `terrace check --repair` on the running server writes the file again";
+        Self { column: None, what: format!("header or footer: {what}"), advice }
+    }
+
+    fn of_column(column: usize, what: String) -> Self {
+        let advice = "statements that read this column fail. `terrace check --repair` heals it while a server has a copy \
+                      in DRAM or NVM; else restore a backup, or load the table again";
+        Self { column: Some(column), what, advice }
+    }
+
+    fn finding(self, table: &Table, chunk: &Chunk, healed: Option<&Result<()>>) -> Finding {
+        let (severity, advice) = match healed {
+            Some(Ok(())) => (Severity::Healed, "nothing to do".to_owned()),
+            Some(Err(error)) => (Severity::Damage, format!("cannot be healed: {error}")),
+            None => (Severity::Damage, self.advice.to_owned()),
+        };
+        let name = |column: usize| chunk.schema.fields().get(column).map(|field| field.name().clone());
+        Finding {
+            severity,
+            path: chunk.path.clone(),
+            table: Some(table.name().to_string()),
+            chunk: Some(chunk.id.0),
+            column: self.column.and_then(name),
+            what: self.what,
+            advice,
+        }
+    }
+}
+
+fn catalog_finding(path: PathBuf, what: String) -> Finding {
+    let advice = "restore a backup, or rebuild the catalog from the table files: `terrace rebuild-catalog`".to_owned();
+    Finding { severity: Severity::Damage, path, table: None, chunk: None, column: None, what, advice }
+}
+
+fn notice(path: PathBuf, what: &str, advice: &str) -> Finding {
+    let (what, advice) = (what.to_owned(), advice.to_owned());
+    Finding { severity: Severity::Notice, path, table: None, chunk: None, column: None, what, advice }
+}
+
+/// The file is there, has its size and begins as a chunk file.
+fn header_faults(core: &Core, chunk: &Chunk) -> Vec<Fault> {
+    match core.ssd.chunk_file(chunk) {
+        Ok(_) => {
+            let marked = |column| Some(Fault::of_column(column, what(chunk.damage(column)?)));
+            (0..chunk.segments.len()).filter_map(marked).collect()
+        }
+        Err(error) => vec![Fault::of_file(what(error))],
+    }
+}
+
+/// What is wrong with a file's bytes; marks damaged columns.
+fn file_faults(core: &Core, chunk: &Chunk, file: &AlignedBuffer) -> Vec<Fault> {
+    let bytes = file.as_slice();
+    if bytes.len() as u64 != chunk.file_bytes {
+        return vec![Fault::of_file(format!("it has {} bytes, {} were written", bytes.len(), chunk.file_bytes))];
+    }
+    let mut faults = Vec::new();
+    for (column, segment) in chunk.segments.iter().enumerate() {
+        let stored = codec::stored(&segment.home, bytes).unwrap_or_default();
+        if let Err(error) = cold::verified(chunk, column, stored) {
+            if let Ok(open) = core.ssd.chunk_file(chunk) {
+                open.mark(segment.column, &error);
+            }
+            faults.push(Fault::of_column(column, what(error)));
+        }
+    }
+    // The stamp covers the columns too, so it tells of the rest only when they are good.
+    if faults.is_empty() {
+        faults.extend(frame_fault(chunk, bytes));
+    }
+    faults
+}
+
+/// What is wrong outside of the columns.
+fn frame_fault(chunk: &Chunk, file: &[u8]) -> Option<Fault> {
+    let header = match codec::check_stamp(file).and_then(|stamp| Ok((stamp, codec::read_header(file)?))) {
+        // A file of an earlier version has no stamp; its header is compared with the catalog all the same.
+        Ok((Stamp::Whole | Stamp::Missing, header)) => header,
+        Err(error) => return Some(Fault::of_header(what(error))),
+    };
+    // The file may have columns that the table dropped, and other names for those it renamed.
+    let mut homes = chunk.segments.iter().filter(|s| s.constant.is_none()).map(|segment| &segment.home);
+    let same = header.rows == chunk.rows && homes.all(|home| header.homes.contains(home));
+    (!same).then(|| Fault::of_header("it describes other columns than the catalog: it is the file of another chunk"))
+}
+
+/// Compares the stored bounds of a chunk with those of its data.
+fn statistics_fault(version: &TableVersion, position: usize, chunk: &Chunk, file: &AlignedBuffer) -> Option<Fault> {
+    let compare = || -> Result<Option<usize>> {
+        let computed = ChunkStatistics::compute(&decoded(chunk, file.as_slice())?)?;
+        for column in 0..chunk.segments.len() {
+            let stored = version.statistics.column(column)?;
+            let (min, max) = (stored.min.slice(position, 1), stored.max.slice(position, 1));
+            let nulls: ArrayRef = Arc::new(stored.null_counts.slice(position, 1));
+            let same = [min, max, nulls].iter().zip(computed.of_column(column)).all(|(a, b)| a.as_ref() == b.as_ref());
+            if !same {
+                return Ok(Some(column));
+            }
+        }
+        Ok(None)
+    };
+    let advice = "queries may miss rows of this chunk. Rebuild the catalog: `terrace rebuild-catalog`";
+    match compare() {
+        Ok(None) => None,
+        Ok(Some(column)) => Some(Fault {
+            column: Some(column),
+            what: "its bounds in the catalog are not those of its values".into(),
+            advice,
+        }),
+        Err(error) => Some(Fault { column: None, what: format!("its bounds cannot be compared: {error}"), advice }),
+    }
+}
+
+/// The sentence of an error without the path, which a finding has beside it.
+fn what(error: Error) -> String {
+    match error {
+        Error::Corrupt { what, .. } => what,
+        other => other.to_string(),
+    }
+}

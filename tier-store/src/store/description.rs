@@ -1,0 +1,132 @@
+//! Descriptions of tables in small files, so that a catalog can be rebuilt: chunk files know their columns, but not the
+//! name, key and settings of their table.
+//!
+//! ```text
+//!   <data>/tables/t7.json   {"format_version":1,"id":7,"table":"public.sales","columns":["k Int64",..],
+//!                            "record":"<the catalog's record, hexadecimal>","crc32c":"<of the record>"}
+//! ```
+//!
+//! The file is durable before the table's first commit and goes after the commit that drops it. The start of a store
+//! writes what is missing or old and removes what no table needs, so a crash in between does no harm.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::catalog::TableRecord;
+use crate::catalog::records::{decode, decode_batches, encode};
+use crate::error::{Error, Result};
+use crate::io::FileSystem;
+use crate::io::files::create_folders;
+use crate::table::TableId;
+use crate::tier::ssd::files::replace_durably;
+
+/// Folder of the descriptions, below the data directory.
+const FOLDER: &str = "tables";
+const FORMAT_VERSION: u32 = 1;
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Description {
+    format_version: u32,
+    id: u64,
+    /// For people; the record decides.
+    table: String,
+    /// For people; the record decides.
+    columns: Vec<String>,
+    record: String,
+    crc32c: String,
+}
+
+/// The descriptions of a data directory.
+#[derive(Debug)]
+pub(super) struct Descriptions {
+    files: Arc<dyn FileSystem>,
+    dir: PathBuf,
+}
+
+/// A description as found: the table's number by the file's name, and what the file says.
+pub(super) type Found = (TableId, PathBuf, Result<TableRecord>);
+
+impl Descriptions {
+    /// Those of the data directory `data_dir`.
+    pub(super) fn of(files: Arc<dyn FileSystem>, data_dir: &Path) -> Self {
+        Self { files, dir: data_dir.join(FOLDER) }
+    }
+
+    /// The file that describes a table.
+    pub(super) fn path(&self, id: TableId) -> PathBuf {
+        self.dir.join(format!("t{}.json", id.0))
+    }
+
+    /// Makes a description durable, in place of an older one. One that says the same already is left alone.
+    pub(super) fn write(&self, id: TableId, record: &TableRecord) -> Result<()> {
+        let (path, bytes) = (self.path(id), text(id, record)?);
+        if self.files.read(&path).is_ok_and(|found| found == bytes) {
+            return Ok(());
+        }
+        create_folders(self.files.as_ref(), &self.dir)?;
+        replace_durably(self.files.as_ref(), &path, &bytes)
+    }
+
+    /// Removes the description of a table that is gone. What cannot be removed now, the next start removes.
+    pub(super) fn remove(&self, id: TableId) {
+        if let Err(error) = self.files.remove_file(&self.path(id)) {
+            tracing::warn!(%error, table = id.0, "the description of a dropped table stays behind");
+        }
+    }
+
+    /// All descriptions, by number. Files of other names are not ours and left out.
+    pub(super) fn list(&self) -> Result<Vec<Found>> {
+        if !self.files.is_folder(&self.dir) {
+            return Ok(Vec::new());
+        }
+        let number = |path: &Path| path.file_name()?.to_str()?.strip_prefix('t')?.strip_suffix(".json")?.parse().ok();
+        let mut found = Vec::new();
+        for entry in self.files.list(&self.dir)? {
+            if let Some(id) = number(&entry.path).map(TableId) {
+                let record = self.files.read(&entry.path).and_then(|bytes| read(id, &entry.path, &bytes));
+                found.push((id, entry.path, record));
+            }
+        }
+        found.sort_by_key(|(id, ..)| *id);
+        Ok(found)
+    }
+}
+
+fn text(id: TableId, record: &TableRecord) -> Result<Vec<u8>> {
+    let (schema, _) = decode_batches(&record.schema)?;
+    let bytes = encode(record)?;
+    let description = Description {
+        format_version: FORMAT_VERSION,
+        id: id.0,
+        table: record.name.to_string(),
+        columns: schema.fields().iter().map(|f| format!("{} {}", f.name(), f.data_type())).collect(),
+        record: bytes.iter().map(|byte| format!("{byte:02x}")).collect(),
+        crc32c: format!("{:08x}", crc32c::crc32c(&bytes)),
+    };
+    serde_json::to_vec(&description).map_err(|e| Error::Invalid(format!("cannot describe a table: {e}")))
+}
+
+fn read(id: TableId, path: &Path, bytes: &[u8]) -> Result<TableRecord> {
+    let corrupt = |what: &str| Error::Corrupt { path: path.to_owned(), what: what.to_owned() };
+    let description: Description =
+        serde_json::from_slice(bytes).map_err(|e| corrupt(&format!("it is not the description of a table: {e}")))?;
+    if description.format_version != FORMAT_VERSION {
+        let (found, supported) = (description.format_version, FORMAT_VERSION);
+        return Err(Error::UnsupportedFormat { path: path.to_owned(), found, supported });
+    }
+    if description.id != id.0 {
+        return Err(corrupt(&format!("it describes table {}", description.id)));
+    }
+    let record = unhex(&description.record).ok_or_else(|| corrupt("its record is not hexadecimal"))?;
+    if format!("{:08x}", crc32c::crc32c(&record)) != description.crc32c {
+        return Err(corrupt("the checksum of its record is wrong"));
+    }
+    decode(&record, "a table").map_err(|e| corrupt(&e.to_string()))
+}
+
+fn unhex(text: &str) -> Option<Vec<u8>> {
+    let digit = |byte: u8| char::from(byte).to_digit(16).map(|digit| digit as u8);
+    text.as_bytes().chunks(2).map(|pair| Some(digit(*pair.first()?)? << 4 | digit(*pair.get(1)?)?)).collect()
+}

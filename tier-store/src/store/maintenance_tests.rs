@@ -1,0 +1,611 @@
+//! Check, heal, backup, restore, rebuild and usage on real directories, with seeded damage.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use arrow::array::{ArrayRef, BooleanArray, Float64Array, Int64Array, RecordBatch, StringViewArray};
+use arrow::compute::concat_batches;
+use proptest::prelude::*;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+
+use super::recovery::CATALOG_FILE;
+use super::*;
+use crate::Error;
+use crate::table::{Alteration, Chunk, ChunkAdmission, Durability, TableVersion};
+use crate::tier::ssd::{Admission, ColdRead};
+
+/// Rows with all that chunk files can be made of: fixed widths, bits, nulls, long texts, lists.
+fn rows(range: std::ops::Range<i64>) -> RecordBatch {
+    let lists = range.clone().map(|i| (i % 5 != 0).then(|| (0..i % 4).map(Some).collect::<Vec<_>>()));
+    let columns: [(&str, ArrayRef); 5] = [
+        ("k", Arc::new(Int64Array::from_iter_values(range.clone()))),
+        ("x", Arc::new(Float64Array::from_iter(range.clone().map(|i| (i % 9 != 0).then_some(i as f64 / 3.0))))),
+        ("b", Arc::new(BooleanArray::from_iter(range.clone().map(|i| Some(i % 3 == 0))))),
+        ("s", Arc::new(StringViewArray::from_iter(range.map(|i| (i % 7 != 0).then(|| format!("value number {i}")))))),
+        ("l", Arc::new(arrow::array::ListArray::from_iter_primitive::<arrow::datatypes::Int64Type, _, _>(lists))),
+    ];
+    RecordBatch::try_from_iter_with_nullable(columns.map(|(name, array)| (name, array, name != "k"))).unwrap()
+}
+
+fn definition(name: &str) -> TableDefinition {
+    let mut definition = TableDefinition::new(TableName::new("public", name), rows(0..0).schema());
+    definition.primary_key = vec!["k".to_owned()];
+    definition.options.chunk_rows = 500;
+    definition
+}
+
+/// Two tables with sealed chunks and a delta, and a view; closed.
+fn loaded(dir: &Path) -> BTreeMap<String, RecordBatch> {
+    let store = Store::open(StoreOptions::new(dir)).unwrap();
+    for (name, count) in [("a", 1_700), ("b", 900)] {
+        let mut ingest = store.ingest_new(definition(name), false).unwrap();
+        ingest.write(rows(0..count)).unwrap();
+        ingest.finish().unwrap();
+    }
+    store.create_table(definition("empty")).unwrap();
+    store.insert(&table(&store, "b"), &[rows(900..930)]).unwrap();
+    store.put_object("view", "public.v", "{\"sql\":\"select 1\"}").unwrap();
+    store.close().unwrap();
+    contents(&store)
+}
+
+fn table(store: &Store, name: &str) -> Arc<Table> {
+    store.table(&TableName::new("public", name)).unwrap()
+}
+
+fn read(store: &Store, version: &TableVersion) -> Result<RecordBatch> {
+    let schema = rows(0..0).schema();
+    let mut batches = Vec::new();
+    for entry in version.chunks.iter() {
+        let chunk = &entry.chunk;
+        let cold: Vec<usize> = (0..chunk.segments.len()).filter(|i| !chunk.segments[*i].is_in_reach()).collect();
+        let read = store.ssd().read_columns(chunk, &cold, Admission::Guaranteed)?.map(ColdRead::wait).transpose()?;
+        let mut columns = read.map(|c| c.columns.clone()).unwrap_or_default().into_iter();
+        let columns = chunk.segments.iter().map(|s| match (s.resident.load_full(), &s.constant) {
+            (Some(resident), _) => Arc::clone(&resident.array),
+            (None, Some(constant)) => constant.array(chunk.rows as usize).unwrap(),
+            (None, None) => columns.next().unwrap().widened().unwrap(),
+        });
+        let batch = RecordBatch::try_new(Arc::clone(&chunk.schema), columns.collect()).unwrap();
+        batches.push(live(&batch, entry.deletions.as_deref()));
+    }
+    batches.extend(version.delta.iter().map(|rows| live(rows.batch(), rows.deletions.as_deref())));
+    let schema = batches.first().map_or(schema, RecordBatch::schema);
+    Ok(concat_batches(&schema, &batches).unwrap())
+}
+
+fn live(batch: &RecordBatch, deleted: Option<&roaring::RoaringBitmap>) -> RecordBatch {
+    let kept = (0..batch.num_rows() as u32).map(|row| Some(deleted.is_none_or(|deleted| !deleted.contains(row))));
+    arrow::compute::filter_record_batch(batch, &BooleanArray::from_iter(kept)).unwrap()
+}
+
+fn contents(store: &Store) -> BTreeMap<String, RecordBatch> {
+    let all = |t: &Arc<Table>| (t.name().to_string(), read(store, &t.version()).unwrap());
+    store.tables().iter().map(all).collect()
+}
+
+/// Every file of a directory with its bytes.
+fn image(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut files = BTreeMap::new();
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        match path.is_dir() {
+            true => files.extend(image(&path)),
+            false => drop(files.insert(path.clone(), std::fs::read(&path).unwrap())),
+        }
+    }
+    files
+}
+
+fn copy_files(from: &Path, to: &Path) {
+    for (path, bytes) in image(from) {
+        let to = to.join(path.strip_prefix(from).unwrap());
+        std::fs::create_dir_all(to.parent().unwrap()).unwrap();
+        std::fs::write(to, bytes).unwrap();
+    }
+}
+
+fn unwatched(_: Progress) -> bool {
+    true
+}
+
+fn checked(dir: &Path, quick: bool) -> CheckReport {
+    check(dir, CheckOptions { quick, repair: false }, &mut unwatched).unwrap()
+}
+
+fn chunk_files(dir: &Path) -> Vec<PathBuf> {
+    image(dir).into_keys().filter(|path| path.extension().is_some_and(|e| e == "arrow")).collect()
+}
+
+#[test]
+fn a_sound_directory_is_found_sound_and_not_touched() {
+    let dir = tempfile::tempdir().unwrap();
+    loaded(dir.path());
+    let before = image(dir.path());
+    for quick in [false, true] {
+        let report = checked(dir.path(), quick);
+        assert!(report.findings.is_empty(), "{:?}", report.findings);
+        let tables: Vec<_> = report.tables.iter().map(|t| (t.table.as_str(), t.rows, t.chunks)).collect();
+        assert_eq!(tables, [("public.a", 1_700, 4), ("public.b", 930, 2), ("public.empty", 0, 0)]);
+        assert_eq!(report.verified_bytes > 0, !quick);
+    }
+    let usage = usage(dir.path()).unwrap();
+    let files: u64 =
+        before.iter().filter(|(p, _)| p.extension().unwrap() == "arrow").map(|(_, b)| b.len() as u64).sum();
+    assert_eq!(usage.tables.iter().map(|t| t.file_bytes).sum::<u64>(), files);
+    assert_eq!((usage.tables[1].delta_rows, usage.unowned_files, usage.tables[1].delta_bytes > 500), (30, 0, true));
+    assert!(image(dir.path()) == before, "looking changed something");
+    let _store = Store::open(StoreOptions::new(dir.path())).unwrap();
+    for error in [
+        check(dir.path(), CheckOptions::default(), &mut unwatched).unwrap_err(),
+        super::usage(dir.path()).unwrap_err(),
+        backup(dir.path(), &dir.path().with_extension("b"), &mut unwatched).unwrap_err(),
+        rebuild_catalog(dir.path(), true, 0, &mut unwatched).unwrap_err(),
+    ] {
+        assert!(matches!(&error, Error::Locked { holder, .. } if *holder == std::process::id().to_string()), "{error}");
+    }
+}
+
+#[test]
+fn a_crash_is_no_damage() {
+    let dir = tempfile::tempdir().unwrap();
+    loaded(dir.path());
+    let copy = tempfile::tempdir().unwrap();
+    let store = Store::open(StoreOptions::new(dir.path())).unwrap();
+    store.insert(&table(&store, "a"), &[rows(5_000..5_010)]).unwrap();
+    // What the disk has at this moment, as after a kill: the catalog was never closed.
+    copy_files(dir.path(), copy.path());
+    std::fs::write(copy.path().join("ssd/t1/c9.arrow.tmp"), "half").unwrap();
+    std::fs::write(copy.path().join("ssd/notes.txt"), "mine").unwrap();
+    let before = image(copy.path());
+    let report = checked(copy.path(), false);
+    let found: Vec<_> =
+        report.findings.iter().map(|f| (f.severity, f.path.file_name().unwrap().to_str().unwrap())).collect();
+    assert_eq!(report.count(Severity::Damage), 0, "{:?}", report.findings);
+    assert!(found.len() == 2 && found.contains(&(Severity::Notice, "notes.txt")), "{found:?}");
+    assert_eq!(report.tables[0].rows, 1_710);
+    assert!(image(copy.path()) == before, "looking changed something");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
+    /// One flipped bit anywhere in any chunk file: the check names the file, and the column or the header.
+    #[test]
+    fn a_check_names_the_place_of_a_flipped_bit(seed in any::<u64>()) {
+        static LOADED: std::sync::OnceLock<tempfile::TempDir> = std::sync::OnceLock::new();
+        static ONE_AT_A_TIME: parking_lot::Mutex<()> = parking_lot::Mutex::new(());
+        let _turn = ONE_AT_A_TIME.lock();
+        let dir = LOADED.get_or_init(|| {
+            let dir = tempfile::tempdir().unwrap();
+            loaded(dir.path());
+            dir
+        });
+        let mut random = StdRng::seed_from_u64(seed);
+        let files = chunk_files(dir.path());
+        let path = &files[random.random_range(0..files.len())];
+        let good = std::fs::read(path).unwrap();
+        let header = crate::tier::codec::read_header(&good).unwrap();
+        // Half of the flips go to the ends, as header and footer are a small part of a file.
+        let at = match random.random_range(0..4) {
+            0 => random.random_range(0..800),
+            1 => good.len() - 1 - random.random_range(0..1_500),
+            _ => random.random_range(0..good.len()),
+        };
+        let hit = header.homes.iter().position(|h| (h.offset..h.offset + h.len).contains(&(at as u64)));
+        let expected = hit.map(|column| header.schema.field(column).name().clone());
+        let mut bad = good.clone();
+        bad[at] ^= 1 << random.random_range(0..8);
+        std::fs::write(path, &bad).unwrap();
+        let report = checked(dir.path(), false);
+        let skipped = rebuild_catalog(dir.path(), false, 0, &mut unwatched).unwrap().skipped;
+        std::fs::write(path, &good).unwrap();
+        let found: Vec<_> = report.findings.iter().map(|f| (f.severity, &f.path, f.column.clone())).collect();
+        prop_assert_eq!(found, vec![(Severity::Damage, path, expected)], "byte {} of {}: {:?}", at, good.len(), &report.findings);
+        prop_assert!(report.findings[0].column.is_some() || report.findings[0].what.starts_with("header"));
+        prop_assert_eq!(skipped.iter().map(|s| &s.path).collect::<Vec<_>>(), vec![path]);
+        prop_assert_eq!(report.tables.iter().map(|t| t.damaged).sum::<u64>(), 1);
+    }
+
+    /// A damaged catalog is told from a sound one, and never ends the process. (A flip in a free page is no damage.)
+    #[test]
+    fn a_check_survives_a_damaged_catalog(seed in any::<u64>()) {
+        static LOADED: std::sync::OnceLock<tempfile::TempDir> = std::sync::OnceLock::new();
+        let dir = tempfile::tempdir().unwrap();
+        let source = LOADED.get_or_init(|| {
+            let dir = tempfile::tempdir().unwrap();
+            loaded(dir.path());
+            dir
+        });
+        copy_files(source.path(), dir.path());
+        let path = dir.path().join(CATALOG_FILE);
+        let mut bytes = std::fs::read(&path).unwrap();
+        let mut random = StdRng::seed_from_u64(seed);
+        // Whole pages, so that live ones are hit.
+        for _ in 0..8 {
+            let page = random.random_range(0..bytes.len() / 4096) * 4096;
+            bytes[page..page + 4096].fill(0x5a);
+        }
+        std::fs::write(&path, &bytes).unwrap();
+        let report = checked(dir.path(), false);
+        if report.count(Severity::Damage) == 0 {
+            let found: Vec<_> = report.tables.iter().map(|t| t.rows).collect();
+            prop_assert_eq!(found, vec![1_700, 930, 0]);
+        }
+        prop_assert!(std::fs::read(&path).unwrap() == bytes);
+    }
+}
+
+#[test]
+fn other_damage_is_named_too() {
+    let dir = tempfile::tempdir().unwrap();
+    loaded(dir.path());
+    let files = chunk_files(dir.path());
+    std::fs::remove_file(&files[0]).unwrap();
+    std::fs::OpenOptions::new().write(true).open(&files[1]).unwrap().set_len(500).unwrap();
+    std::fs::copy(&files[3], &files[2]).unwrap();
+    let table_file = dir.path().join("tables/t1.json");
+    std::fs::write(&table_file, "{}").unwrap();
+    let report = checked(dir.path(), false);
+    let of = |path: &Path| report.findings.iter().filter(|f| f.path == path).collect::<Vec<_>>();
+    assert!(of(&files[0])[0].what.contains("No such file"));
+    assert!(of(&files[1])[0].what.contains("500 bytes"));
+    assert!(!of(&files[2]).is_empty());
+    assert_eq!(of(&table_file)[0].severity, Severity::Notice);
+    assert!(checked(dir.path(), true).count(Severity::Damage) >= 2, "sizes are looked at quickly too");
+    let missing = dir.path().join("nothing");
+    assert!(matches!(check(&missing, CheckOptions::default(), &mut unwatched), Err(Error::NotFound { .. })));
+}
+
+#[test]
+fn wrong_bounds_are_found() {
+    let dir = tempfile::tempdir().unwrap();
+    loaded(dir.path());
+    {
+        let catalog = Catalog::open(&crate::io::files::RealFiles, &dir.path().join(CATALOG_FILE), 1 << 20).unwrap();
+        let stored = |table: u64| catalog.get(Space::Statistics, &crate::catalog::key(&[table, 0])).unwrap().unwrap();
+        let (schema, batches) = crate::catalog::records::decode_batches(&stored(1)).unwrap();
+        // The bounds of chunks 0 and 1 exchanged.
+        let order = arrow::array::UInt32Array::from(vec![1, 0, 2, 3]);
+        let swapped = arrow::compute::take_record_batch(&batches[0], &order).unwrap();
+        let bytes = crate::catalog::records::encode_batches(&schema, &[swapped]).unwrap();
+        let mut commit = Commit::default();
+        commit.put(Space::Statistics, crate::catalog::key(&[1, 0]), bytes);
+        commit.put(Space::Chunks, crate::catalog::key(&[77, 0]), vec![1]);
+        catalog.commit(commit).unwrap();
+    }
+    let report = checked(dir.path(), false);
+    let found: Vec<_> = report.findings.iter().map(|f| (f.chunk, f.column.as_deref())).collect();
+    assert_eq!(found, [(None, None), (Some(0), Some("k")), (Some(1), Some("k"))], "{:?}", report.findings);
+    assert!(report.findings[0].what.contains("table 77: it belongs to no table"), "{:?}", report.findings[0]);
+}
+
+/// Flips one byte in the middle of a column.
+fn rot(chunk: &Chunk, column: usize) {
+    let home = &chunk.segments[column].home;
+    let mut bytes = std::fs::read(&chunk.path).unwrap();
+    bytes[(home.offset + home.len / 2) as usize] ^= 0x10;
+    std::fs::write(&chunk.path, bytes).unwrap();
+}
+
+#[test]
+fn damage_is_marked_not_read_again_and_healed_from_a_copy() {
+    let dir = tempfile::tempdir().unwrap();
+    let good = loaded(dir.path());
+    let store = Store::open(StoreOptions::new(dir.path())).unwrap();
+    let a = table(&store, "a");
+    let chunk = Arc::clone(&a.version().chunks[1].chunk);
+    let written = std::fs::read(&chunk.path).unwrap();
+    rot(&chunk, 3);
+    let fails = || read(&store, &a.version()).unwrap_err().to_string();
+    let (first, reads) = (fails(), store.ssd().io().stats().reads.load(Ordering::Relaxed));
+    assert!(first.contains("c1.arrow") && first.contains("chunk 1, column 's'"), "{first}");
+    let again = store.ssd().read_columns(&chunk, &[3], Admission::Guaranteed).unwrap_err().to_string();
+    assert_eq!((again.as_str(), store.ssd().io().stats().reads.load(Ordering::Relaxed)), (first.as_str(), reads));
+    assert!(store.ssd().read_columns(&chunk, &[2], Admission::Guaranteed).is_ok(), "other columns are read");
+
+    // Nowhere a copy: repair says so and changes nothing.
+    let repair = CheckOptions { quick: false, repair: true };
+    let report = store.check(repair, &mut unwatched).unwrap();
+    assert_eq!((report.count(Severity::Damage), report.count(Severity::Healed)), (1, 0));
+    assert!(report.findings[0].advice.contains("no good copy"), "{:?}", report.findings[0]);
+    assert_eq!(fails(), first);
+
+    // A copy in DRAM from before the damage.
+    let mut whole = written.clone();
+    std::fs::write(&chunk.path, &whole).unwrap();
+    assert_eq!(store.check(repair, &mut unwatched).unwrap().findings, []);
+    let dram = Arc::clone(&store.memory_tiers()[0]);
+    let promote = |column: usize| crate::migrate::Relocation {
+        chunk: Arc::clone(&chunk),
+        column,
+        from: crate::tier::TierId(1),
+        to: crate::tier::TierId(0),
+    };
+    let mover = crate::migrate::Mover::default();
+    for column in 0..5 {
+        let moved = mover.try_move(std::slice::from_ref(&dram), store.ssd().as_ref(), &promote(column)).unwrap();
+        assert_eq!(moved, crate::migrate::Outcome::Moved);
+    }
+    rot(&chunk, 3);
+    assert_eq!(store.check(CheckOptions::default(), &mut unwatched).unwrap().count(Severity::Damage), 1);
+    let demote = crate::migrate::Relocation { from: crate::tier::TierId(0), to: crate::tier::TierId(1), ..promote(3) };
+    let refused = mover.try_move(std::slice::from_ref(&dram), store.ssd().as_ref(), &demote);
+    assert!(matches!(refused, Err(Error::Corrupt { .. })), "the only good copy stays");
+    let report = store.check(repair, &mut unwatched).unwrap();
+    assert_eq!((report.count(Severity::Damage), report.count(Severity::Healed)), (0, 1), "{:?}", report.findings);
+    assert!(std::fs::read(&chunk.path).unwrap() == written, "byte for byte as before");
+
+    // Header and footer, then the whole file.
+    for damage in [0, 1, 2] {
+        match damage {
+            0 => whole[20] ^= 1,
+            1 => whole.truncate(300),
+            _ => std::fs::remove_file(&chunk.path).unwrap(),
+        }
+        if damage < 2 {
+            std::fs::write(&chunk.path, &whole).unwrap();
+        }
+        let report = store.check(repair, &mut unwatched).unwrap();
+        assert_eq!((report.count(Severity::Damage), report.count(Severity::Healed)), (0, 1), "{:?}", report.findings);
+        assert!(std::fs::read(&chunk.path).unwrap() == written);
+    }
+    assert_eq!(store.ssd().counters().healed.load(Ordering::Relaxed), 4);
+    for column in 0..5 {
+        let back =
+            crate::migrate::Relocation { from: crate::tier::TierId(0), to: crate::tier::TierId(1), ..promote(column) };
+        mover.try_move(std::slice::from_ref(&dram), store.ssd().as_ref(), &back).unwrap();
+    }
+    assert!(contents(&store) == good);
+    assert!(image(dir.path()).keys().all(|path| path.extension().unwrap() != "tmp"));
+}
+
+#[test]
+fn a_backup_holds_one_commit_and_comes_back_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let good = loaded(dir.path());
+    let (target, back) = (dir.path().with_extension("backup"), dir.path().with_extension("back"));
+    let before = image(dir.path());
+    let report = backup(dir.path(), &target, &mut unwatched).unwrap();
+    assert_eq!((report.tables, report.chunks, report.rows), (3, 6, 2_600));
+    assert!(image(dir.path()) == before);
+    assert!(checked(&target, false).findings.is_empty(), "a backup is a data directory");
+    assert_eq!(
+        restore(&target, &back, &mut unwatched).unwrap(),
+        BackupReport { bytes: report.bytes, ..report.clone() }
+    );
+    let store = Store::open(StoreOptions::new(&back)).unwrap();
+    assert!(contents(&store) == good);
+    assert_eq!(store.objects("view").unwrap().len(), 1);
+    assert!(!back.join("backup.json").exists());
+    drop(store);
+
+    let exists = |error: Error| matches!(error, Error::AlreadyExists { .. });
+    assert!(exists(backup(dir.path(), &target, &mut unwatched).unwrap_err()));
+    assert!(exists(restore(&target, &back, &mut unwatched).unwrap_err()));
+    let foreign = restore(dir.path(), &dir.path().with_extension("x"), &mut unwatched).unwrap_err().to_string();
+    assert!(foreign.contains("is no backup"), "{foreign}");
+
+    // Stopped half way, and from a damaged source: nothing appears.
+    let third = dir.path().with_extension("third");
+    let mut files = 0;
+    let stopped = backup(dir.path(), &third, &mut |_| {
+        files += 1;
+        files < 3
+    });
+    assert!(matches!(stopped, Err(Error::Cancelled)));
+    let file = &chunk_files(&target)[0];
+    let mut bytes = std::fs::read(file).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(file, bytes).unwrap();
+    let damaged = restore(&target, &third, &mut unwatched).unwrap_err();
+    assert!(matches!(&damaged, Error::Corrupt { path, .. } if path == file), "{damaged}");
+    let partial = third.with_extension("third.partial");
+    assert!(!third.exists() && !partial.exists());
+    std::fs::create_dir(&partial).unwrap();
+    assert!(backup(dir.path(), &third, &mut unwatched).unwrap_err().to_string().contains("Delete it"));
+    for path in [&target, &back, &partial] {
+        std::fs::remove_dir_all(path).unwrap();
+    }
+}
+
+/// Rows are inserted and tables replaced while backups are made: each backup is one commit, whole.
+#[test]
+fn a_backup_while_tables_change_is_consistent() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(StoreOptions::new(dir.path().join("data"))).unwrap();
+    for name in ["a", "b"] {
+        let mut definition = definition(name);
+        definition.options.chunk_rows = 100;
+        definition.options.admission = ChunkAdmission::Ssd;
+        store.create_table(definition).unwrap();
+    }
+    let inside = store.backup(&dir.path().join("data/x"), &mut unwatched).unwrap_err().to_string();
+    assert!(inside.contains("inside of the data directory"), "{inside}");
+    let stop = AtomicBool::new(false);
+    let backups = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for start in (0..).step_by(40) {
+                if stop.load(Ordering::Relaxed) {
+                    return;
+                }
+                // `b` gets its rows after `a`, so a backup has at most one batch more in `a`.
+                store.insert(&table(&store, "a"), &[rows(start..start + 40)]).unwrap();
+                store.insert(&table(&store, "b"), &[rows(start..start + 40)]).unwrap();
+                let mut ingest = store.ingest_new(definition("replaced"), true).unwrap();
+                ingest.write(rows(start..start + 700)).unwrap();
+                ingest.finish().unwrap();
+            }
+        });
+        let backups: Vec<PathBuf> = (0..6)
+            .map(|n| {
+                let target = dir.path().join(format!("backup{n}"));
+                store.backup(&target, &mut unwatched).unwrap();
+                target
+            })
+            .collect();
+        stop.store(true, Ordering::Relaxed);
+        backups
+    });
+    for (n, target) in backups.iter().enumerate() {
+        let back = dir.path().join(format!("back{n}"));
+        restore(target, &back, &mut unwatched).unwrap();
+        assert_eq!(checked(&back, false).count(Severity::Damage), 0);
+        let store = Store::open(StoreOptions::new(&back)).unwrap();
+        let all = contents(&store);
+        let count = |name: &str| all.get(&format!("public.{name}")).map_or(0, RecordBatch::num_rows);
+        assert!(count("a") == count("b") || count("a") == count("b") + 40, "{} and {}", count("a"), count("b"));
+        assert!(matches!(count("replaced"), 0 | 700));
+    }
+}
+
+#[test]
+fn a_catalog_is_rebuilt_from_the_files() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut good = loaded(dir.path());
+    {
+        let store = Store::open(StoreOptions::new(dir.path())).unwrap();
+        store.seal(&table(&store, "b")).unwrap();
+        let mut volatile = definition("volatile");
+        volatile.options.durability = Durability::None;
+        store.create_table(volatile).unwrap();
+        store.create_table(definition("dropped")).unwrap();
+        store.drop_table(&TableName::new("public", "dropped")).unwrap();
+        store.close().unwrap();
+        good = contents(&store).into_iter().chain(good.split_off("public.zz")).collect();
+    }
+    let catalog = dir.path().join(CATALOG_FILE);
+    let before = image(dir.path());
+    let look = rebuild_catalog(dir.path(), false, 7, &mut unwatched).unwrap();
+    assert!(!look.written && look.skipped.is_empty() && image(dir.path()) == before);
+    assert_eq!(look.tables.iter().map(|t| t.rows).collect::<Vec<_>>(), [1_700, 930, 0, 0]);
+    for lost in [false, true] {
+        if lost {
+            std::fs::remove_file(&catalog).unwrap();
+            let files = image(dir.path());
+            for empty in [false, true] {
+                if empty {
+                    std::fs::write(&catalog, b"").unwrap();
+                }
+                let refused = Store::open(StoreOptions::new(dir.path())).unwrap_err().to_string();
+                assert!(refused.contains("rebuild-catalog"), "{refused}");
+                assert_eq!(checked(dir.path(), false).count(Severity::Damage), 1);
+            }
+            std::fs::remove_file(&catalog).unwrap();
+            assert!(image(dir.path()) == files, "a start without a catalog must not take the files for leftovers");
+        }
+        let report = rebuild_catalog(dir.path(), true, 7 + u64::from(lost), &mut unwatched).unwrap();
+        assert_eq!((report.objects, report.old_catalog.is_some(), report.tables.len()), (u64::from(!lost), !lost, 4));
+        assert!(checked(dir.path(), false).findings.iter().all(|f| f.severity == Severity::Notice));
+        let store = Store::open(StoreOptions::new(dir.path())).unwrap();
+        assert!(contents(&store) == good);
+        let found = table(&store, "volatile");
+        assert_eq!((found.options().durability, found.primary_key()), (Durability::None, &["k".to_owned()][..]));
+        assert_eq!(table(&store, "a").version().statistics.column(0).unwrap().max.len(), 4);
+        let new = store.create_table(definition("new")).unwrap();
+        assert!(new.id().0 > found.id().0, "numbers are not used twice");
+        store.drop_table(new.name()).unwrap();
+    }
+    assert!(dir.path().join(format!("{CATALOG_FILE}.old-7")).is_file());
+}
+
+/// A table whose files have columns that it dropped or renamed and lack those it added, with deleted rows.
+#[test]
+fn altered_tables_and_deleted_rows_are_checked_healed_backed_up_and_rebuilt() {
+    let dir = tempfile::tempdir().unwrap();
+    loaded(dir.path());
+    let store = Store::open(StoreOptions::new(dir.path())).unwrap();
+    let name = TableName::new("public", "a");
+    let added = arrow::datatypes::Field::new("y", arrow::datatypes::DataType::Int64, true);
+    let value: ArrayRef = Arc::new(Int64Array::from(vec![7]));
+    let changes = [
+        Alteration::DropColumn("x".into()),
+        Alteration::RenameColumn { from: "s".into(), to: "t".into() },
+        Alteration::AddColumn { field: added, default: None, value: Some(value) },
+        // Another column of an old name: files are found by numbers, not by names.
+        Alteration::RenameColumn { from: "b".into(), to: "x".into() },
+    ];
+    let a = store.alter_table(&name, &changes).unwrap();
+    assert_eq!(store.check(CheckOptions::default(), &mut unwatched).unwrap().findings, []);
+    let whole = contents(&store);
+    let mut transaction = store.begin();
+    let (seen, doomed) = (a.version(), (0..600).map(|row| TableVersion::position((row % 4) as u32, row as u32 / 4)));
+    transaction.change(&a, &seen, &doomed.collect(), None).unwrap();
+    transaction.commit().unwrap();
+    let good = contents(&store);
+    assert_eq!(good["public.a"].num_rows(), 1_100);
+
+    // Columns of altered chunks are healed too; the header is not, as it has a dropped column.
+    let chunk = Arc::clone(&table(&store, "a").version().chunks[2].chunk);
+    let written = std::fs::read(&chunk.path).unwrap();
+    let mover = crate::migrate::Mover::default();
+    let dram = Arc::clone(&store.memory_tiers()[0]);
+    for column in [0, 2] {
+        let (from, to) = (crate::tier::TierId(1), crate::tier::TierId(0));
+        let promote = crate::migrate::Relocation { chunk: Arc::clone(&chunk), column, from, to };
+        mover.try_move(std::slice::from_ref(&dram), store.ssd().as_ref(), &promote).unwrap();
+        rot(&chunk, column);
+    }
+    let report = store.check(CheckOptions { quick: false, repair: true }, &mut unwatched).unwrap();
+    let found: Vec<_> = report.findings.iter().map(|f| (f.severity, f.column.as_deref())).collect();
+    assert_eq!(found, [(Severity::Healed, Some("k")), (Severity::Healed, Some("t"))], "{:?}", report.findings);
+    assert!(std::fs::read(&chunk.path).unwrap() == written);
+    store.close().unwrap();
+    drop((store, a, seen, chunk));
+
+    assert!(checked(dir.path(), false).findings.is_empty());
+    let (target, back) = (dir.path().with_extension("backup"), dir.path().with_extension("back"));
+    backup(dir.path(), &target, &mut unwatched).unwrap();
+    restore(&target, &back, &mut unwatched).unwrap();
+    let store = Store::open(StoreOptions::new(&back)).unwrap();
+    assert!(contents(&store) == good);
+    drop(store);
+    rebuild_catalog(&back, true, 3, &mut unwatched).unwrap();
+    assert!(checked(&back, false).findings.is_empty());
+    let store = Store::open(StoreOptions::new(&back)).unwrap();
+    assert!(contents(&store)["public.a"] == whole["public.a"], "deleted rows are in the files, as the command says");
+    drop(store);
+    for path in [&target, &back] {
+        std::fs::remove_dir_all(path).unwrap();
+    }
+}
+
+#[test]
+fn a_rebuild_names_what_it_leaves_out() {
+    let dir = tempfile::tempdir().unwrap();
+    loaded(dir.path());
+    let files = chunk_files(dir.path());
+    // A table that was replaced just before: its description is still there, under the same name.
+    let description = std::fs::read_to_string(dir.path().join("tables/t1.json")).unwrap();
+    std::fs::write(dir.path().join("tables/t0.json"), description.replace("\"id\":1", "\"id\":0")).unwrap();
+    std::fs::create_dir(dir.path().join("ssd/t50")).unwrap();
+    std::fs::copy(&files[0], dir.path().join("ssd/t50/c0.arrow")).unwrap();
+    std::fs::write(dir.path().join("ssd/t1/c8.arrow"), "no chunk").unwrap();
+    std::fs::write(dir.path().join("ssd/t1/c9.arrow.tmp"), "half").unwrap();
+    std::fs::write(dir.path().join("tables/t2.json"), "{}").unwrap();
+    std::fs::write(dir.path().join(CATALOG_FILE), "garbage").unwrap();
+    let report = rebuild_catalog(dir.path(), true, 1, &mut unwatched).unwrap();
+    let name = |s: &SkippedFile| s.path.strip_prefix(dir.path()).unwrap().display().to_string();
+    let mut skipped: Vec<(String, &str)> = report.skipped.iter().map(|s| (name(s), s.why.as_str())).collect();
+    skipped.sort();
+    let expected = [
+        ("ssd/t1/c8.arrow", "not an Arrow IPC file"),
+        ("ssd/t1/c9.arrow.tmp", "never finished"),
+        ("ssd/t2/c0.arrow", "no description"),
+        ("ssd/t2/c1.arrow", "no description"),
+        ("ssd/t50/c0.arrow", "no description"),
+        ("tables/t0.json", "table 1 replaced"),
+        ("tables/t2.json", "not the description"),
+    ];
+    assert_eq!(skipped.len(), expected.len(), "{skipped:?}");
+    for ((path, why), (expected_path, part)) in skipped.iter().zip(expected) {
+        assert!(path == expected_path && why.contains(part), "{path}: {why}");
+    }
+    let store = Store::open(StoreOptions::new(dir.path())).unwrap();
+    assert_eq!(contents(&store)["public.a"].num_rows(), 1_700);
+}

@@ -1,0 +1,297 @@
+//! Rebuilding a catalog from the files of a data directory.
+//!
+//! The descriptions ([`super::description`]) say which tables there are, the chunk files what is in them; each file
+//! proves itself by its stamp. Checksums and bounds are computed anew. The old catalog is moved aside, never deleted.
+//!
+//! Only in the catalog, and so lost: rows not yet sealed, deletions of rows, the history of epochs and moves, heat. Views
+//! and external tables are taken from the old catalog where it can still be read. A chunk file that was written but not
+//! committed, or replaced but not yet deleted, when the server died comes back: the files do not tell it from others,
+//! so rebuild only when there is neither a good catalog nor a backup.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use serde::Serialize;
+
+use super::check::{Progress, Watch};
+use super::description::Descriptions;
+use super::heal::batch;
+use super::recovery::{CATALOG_FILE, NEXT_TABLE_KEY, SSD_FOLDER, with_holder};
+use crate::catalog::records::{encode, encode_batches};
+use crate::catalog::{Catalog, ChunkRecord, Commit, Space, TableRecord, key};
+use crate::error::{Error, Result};
+use crate::io::IoFile;
+use crate::io::files::{FileSystem, RealFiles};
+use crate::table::column::ids_of;
+use crate::table::{ChunkId, ChunkStatistics, ColumnId, Constant, TableDefinition, TableId, TableStatistics};
+use crate::tier::codec::{self, ChunkHeader};
+use crate::tier::ssd::files::{self, StoredFile};
+
+const CACHE_BYTES: usize = 32 << 20;
+
+/// A table that was found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct RebuiltTable {
+    /// Schema and name.
+    pub table: String,
+    /// Sealed chunks.
+    pub chunks: u64,
+    /// Rows of these, deleted ones included.
+    pub rows: u64,
+    /// Bytes of their files.
+    pub file_bytes: u64,
+}
+
+/// A file that was left out.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct SkippedFile {
+    /// The file.
+    pub path: PathBuf,
+    /// Why.
+    pub why: String,
+}
+
+/// What a rebuild found and did.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct RebuildReport {
+    /// By number.
+    pub tables: Vec<RebuiltTable>,
+    /// Files that are not part of the new catalog.
+    pub skipped: Vec<SkippedFile>,
+    /// Views and the like that the old catalog still knew.
+    pub objects: u64,
+    /// Where the old catalog lies now; `None` when there was none, or nothing was changed.
+    pub old_catalog: Option<PathBuf>,
+    /// False when this was only a look.
+    pub written: bool,
+}
+
+/// Reads all files of a data directory; with `write` a catalog is made of them and takes the old one's place.
+///
+/// # Errors
+/// [`Error::Locked`] while a server uses the directory, [`Error::NotFound`] when there is none, [`Error::Io`]. The old
+/// catalog is in its place then.
+pub fn rebuild_catalog(data_dir: &Path, write: bool, now_unix_us: u64, watch: Watch<'_>) -> Result<RebuildReport> {
+    let ssd = data_dir.join(SSD_FOLDER);
+    if !ssd.is_dir() {
+        return Err(Error::NotFound { kind: "data directory", name: data_dir.display().to_string() });
+    }
+    let objects = old_objects(data_dir)?;
+    refuse_holder(data_dir)?;
+    let mut found = Found { ssd, tables: BTreeMap::new(), skipped: Vec::new() };
+    found.descriptions(data_dir)?;
+    found.chunks(watch)?;
+    let mut report = RebuildReport {
+        tables: found.tables.values().map(FoundTable::report).collect(),
+        objects: objects.len() as u64,
+        old_catalog: None,
+        written: false,
+        skipped: Vec::new(),
+    };
+    if write {
+        let path = data_dir.join(format!("{CATALOG_FILE}.new"));
+        write_catalog(&path, &found.tables, objects)?;
+        report.old_catalog = put_in_place(data_dir, &path, now_unix_us)?;
+        report.written = true;
+    }
+    report.skipped = found.skipped;
+    Ok(report)
+}
+
+type Object = (Vec<u8>, Vec<u8>);
+
+/// Views, schemas and external tables, where the old catalog can be read.
+fn old_objects(data_dir: &Path) -> Result<Vec<Object>> {
+    let path = data_dir.join(CATALOG_FILE);
+    let mut objects = Vec::new();
+    match with_holder(&RealFiles, data_dir, Catalog::open_frozen(&path, CACHE_BYTES)) {
+        Err(error @ Error::Locked { .. }) => return Err(error),
+        Err(_) => {}
+        Ok(catalog) => {
+            let scanned = catalog.scan(Space::Objects, &[], |k, v| {
+                objects.push((k.to_vec(), v.to_vec()));
+                Ok(true)
+            });
+            if scanned.is_err() {
+                objects.clear();
+            }
+        }
+    }
+    Ok(objects)
+}
+
+/// A server whose catalog was deleted under it holds no lock that could be seen, but still the file.
+fn refuse_holder(data_dir: &Path) -> Result<()> {
+    let catalog = data_dir.canonicalize().unwrap_or_else(|_| data_dir.to_owned()).join(CATALOG_FILE);
+    let deleted = PathBuf::from(format!("{} (deleted)", catalog.display()));
+    let is_open = |process: &Path| {
+        let files = std::fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
+        files.filter_map(|fd| std::fs::read_link(fd.path()).ok()).any(|file| file == catalog || file == deleted)
+    };
+    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten().map(|entry| entry.path());
+    match processes.into_iter().find(|process| is_open(process)) {
+        Some(process) => {
+            let holder = process.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            Err(Error::Locked { path: data_dir.to_owned(), holder })
+        }
+        None => Ok(()),
+    }
+}
+
+struct FoundTable {
+    definition: TableDefinition,
+    chunks: BTreeMap<ChunkId, (ChunkRecord, ChunkStatistics)>,
+}
+
+impl FoundTable {
+    fn report(&self) -> RebuiltTable {
+        RebuiltTable {
+            table: self.definition.name.to_string(),
+            chunks: self.chunks.len() as u64,
+            rows: self.chunks.values().map(|(chunk, _)| u64::from(chunk.rows)).sum(),
+            file_bytes: self.chunks.values().map(|(chunk, _)| chunk.file_bytes).sum(),
+        }
+    }
+}
+
+struct Found {
+    ssd: PathBuf,
+    tables: BTreeMap<TableId, FoundTable>,
+    skipped: Vec<SkippedFile>,
+}
+
+impl Found {
+    fn skip(&mut self, path: PathBuf, why: impl ToString) {
+        self.skipped.push(SkippedFile { path, why: why.to_string() });
+    }
+
+    /// Tables by their descriptions; of two with one name the younger, which replaced the other.
+    fn descriptions(&mut self, data_dir: &Path) -> Result<()> {
+        let mut names: HashMap<String, TableId> = HashMap::new();
+        let mut described = Descriptions::of(Arc::new(RealFiles), data_dir).list()?;
+        described.reverse();
+        for (id, path, record) in described {
+            match record.and_then(TableRecord::definition) {
+                Err(error) => self.skip(path, error),
+                Ok(definition) => match names.get(&definition.name.to_string()) {
+                    Some(younger) => self.skip(path, format!("table {} replaced this one", younger.0)),
+                    None => {
+                        names.insert(definition.name.to_string(), id);
+                        self.tables.insert(id, FoundTable { definition, chunks: BTreeMap::new() });
+                    }
+                },
+            }
+        }
+        Ok(())
+    }
+
+    fn chunks(&mut self, watch: Watch<'_>) -> Result<()> {
+        let mut files = files::list(&RealFiles, &self.ssd)?;
+        files.sort_by_key(|file| file.chunk);
+        let total_bytes = files.iter().map(|file| file.bytes).sum();
+        let mut done_bytes = 0;
+        for file in files {
+            done_bytes += file.bytes;
+            self.chunk(file);
+            if !watch(Progress { done_bytes, total_bytes }) {
+                return Err(Error::Cancelled);
+            }
+        }
+        Ok(())
+    }
+
+    fn chunk(&mut self, file: StoredFile) {
+        let Some((table, chunk)) = file.chunk else {
+            let why = if file.unfinished { "it was never finished" } else { "it is not a file of Terrace" };
+            return self.skip(file.path, why);
+        };
+        let Some(table) = self.tables.get_mut(&table) else {
+            return self.skip(file.path, "no description names its table: it was dropped, or never finished");
+        };
+        let name = file.path.strip_prefix(&self.ssd).ok().and_then(Path::to_str).unwrap_or_default();
+        match read_chunk(&file.path, name, &table.definition) {
+            Ok(read) => drop(table.chunks.insert(chunk, read)),
+            Err(Error::Corrupt { what, .. }) => self.skip(file.path, what),
+            Err(error) => self.skip(file.path, error),
+        }
+    }
+}
+
+/// Record and bounds of a chunk, from a file that proves itself.
+fn read_chunk(path: &Path, name: &str, definition: &TableDefinition) -> Result<(ChunkRecord, ChunkStatistics)> {
+    let corrupt = |what: String| Error::Corrupt { path: path.to_owned(), what };
+    let file = IoFile::open(path)?;
+    let file = file.read_start(usize::try_from(file.len).map_err(|_| corrupt("it is larger than memory".into()))?)?;
+    let bytes = file.as_slice();
+    codec::check_stamp(bytes).map_err(|error| codec::locate(error, path, "header or footer"))?;
+    let header = codec::read_header(bytes).map_err(|error| codec::locate(error, path, "header"))?;
+    let same = header.schema.fields() == definition.schema.fields();
+    // A file that does not number its columns has them as the table was created.
+    let columns = ids_of(&header.schema).or_else(|| same.then(|| definition.columns.iter().map(|c| c.id).collect()));
+    let columns: Vec<ColumnId> = columns.ok_or_else(|| corrupt("its columns are not those of its table".into()))?;
+    let statistics = ChunkStatistics::compute(&decoded(&header, &columns, definition, bytes)?)?;
+    let ChunkHeader { rows, homes, .. } = header;
+    let (file, file_bytes) = (name.to_owned(), bytes.len() as u64);
+    Ok((ChunkRecord { file, file_bytes, rows, place: 0, columns, homes }, statistics))
+}
+
+/// The rows of a file with the columns that its table has now.
+fn decoded(header: &ChunkHeader, ids: &[ColumnId], definition: &TableDefinition, file: &[u8]) -> Result<RecordBatch> {
+    let rows = header.rows as usize;
+    let mut columns = Vec::with_capacity(definition.columns.len());
+    for (column, field) in definition.columns.iter().zip(definition.schema.fields()) {
+        let at = ids.iter().position(|id| *id == column.id);
+        let stored = at.and_then(|at| Some((header.homes.get(at)?, header.schema.fields().get(at)?.data_type())));
+        columns.push(match stored {
+            Some((home, found)) if found == field.data_type() => codec::decode_stored(home, found, rows, file)?,
+            Some((_, found)) => {
+                let what = format!("its column '{}' is {found}, the table has {}", field.name(), field.data_type());
+                return Err(Error::Corrupt { path: "segment".into(), what });
+            }
+            None => match &column.missing {
+                Some(constant) => constant.array(rows)?,
+                None => Constant::null(field.data_type()).array(rows)?,
+            },
+        });
+    }
+    batch(&definition.schema, columns, rows)
+}
+
+/// Writes a whole catalog; durable on return, but for its name.
+fn write_catalog(path: &Path, tables: &BTreeMap<TableId, FoundTable>, objects: Vec<Object>) -> Result<()> {
+    RealFiles.remove_file(path)?;
+    let catalog = Catalog::open(&RealFiles, path, CACHE_BYTES)?;
+    let mut commit = Commit::default();
+    let next = tables.keys().next_back().map_or(1, |last| last.0 + 1);
+    commit.put(Space::Meta, NEXT_TABLE_KEY.to_vec(), key(&[next]));
+    for (k, v) in objects {
+        commit.put(Space::Objects, k, v);
+    }
+    for (id, table) in tables {
+        commit.put(Space::Tables, key(&[id.0]), encode(&TableRecord::new(&table.definition)?)?);
+        let mut bounds = Vec::with_capacity(table.chunks.len());
+        for (place, (chunk, (record, statistics))) in (0..).zip(&table.chunks) {
+            let record = ChunkRecord { place, ..record.clone() };
+            commit.put(Space::Chunks, key(&[id.0, chunk.0]), encode(&record)?);
+            bounds.push((place, statistics.clone()));
+        }
+        let (_, groups) = TableStatistics::empty(&table.definition).changed(&BTreeSet::new(), &bounds)?;
+        for (group, batch) in groups.into_iter().filter_map(|(group, batch)| Some((group, batch?))) {
+            let bytes = encode_batches(&batch.schema(), std::slice::from_ref(&batch))?;
+            commit.put(Space::Statistics, key(&[id.0, group]), bytes);
+        }
+    }
+    catalog.commit(commit)
+}
+
+/// Moves the old catalog aside and the new one to its place; returns where the old one is.
+fn put_in_place(data_dir: &Path, new: &Path, now_unix_us: u64) -> Result<Option<PathBuf>> {
+    let catalog = data_dir.join(CATALOG_FILE);
+    let aside = data_dir.join(format!("{CATALOG_FILE}.old-{now_unix_us}"));
+    let old = RealFiles.len(&catalog)?.map(|_| RealFiles.rename(&catalog, &aside)).transpose()?.map(|()| aside);
+    RealFiles.rename(new, &catalog)?;
+    RealFiles.sync_folder(data_dir)?;
+    Ok(old)
+}

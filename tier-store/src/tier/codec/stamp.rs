@@ -1,0 +1,88 @@
+//! The stamp of a chunk file: a checksum of the whole file, kept in the file.
+//!
+//! The checksums of [`crate::table::Home`] guard the columns and lie in the catalog. The stamp guards every byte, the
+//! file's metadata and padding included, and lies in the file, so a catalog can be rebuilt from files that prove
+//! themselves. It is the entry `terrace.crc32c` of the footer's metadata: crc32c of the file, as eight hexadecimal
+//! digits, computed with these digits taken as zeros.
+
+use super::corrupt;
+use super::encode::footer;
+use crate::error::Result;
+
+/// Key of the stamp in the footer's metadata.
+pub(super) const KEY: &str = "terrace.crc32c";
+/// What stands in for the stamp while it is computed.
+pub(super) const BLANK: &str = "00000000";
+
+/// What a file says about its own wholeness.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stamp {
+    /// Every byte is as it was written.
+    Whole,
+    /// It was written before there were stamps.
+    Missing,
+}
+
+/// Fills in the stamp of a file that was written with a blank one.
+pub(super) fn stamp(file: &mut [u8]) -> Result<()> {
+    let at = place(file)?.ok_or_else(|| corrupt("it was written without a stamp"))?;
+    let digits = format!("{:08x}", checksum(file, at));
+    if let Some(place) = file.get_mut(at..at + BLANK.len()) {
+        place.copy_from_slice(digits.as_bytes());
+    }
+    Ok(())
+}
+
+/// Compares a file with its stamp; fails with [`crate::Error::Corrupt`], without the path, when they differ.
+pub fn check_stamp(file: &[u8]) -> Result<Stamp> {
+    let Some(at) = place(file)? else { return Ok(Stamp::Missing) };
+    let expected = format!("{:08x}", checksum(file, at));
+    match file.get(at..at + BLANK.len()) {
+        Some(found) if found == expected.as_bytes() => Ok(Stamp::Whole),
+        _ => Err(corrupt("its checksum of itself is wrong")),
+    }
+}
+
+/// Where the digits lie; `None` for a file whose footer has no metadata.
+fn place(file: &[u8]) -> Result<Option<usize>> {
+    let footer = footer(file)?;
+    // A damaged footer may hide its metadata; the key's bytes are there all the same.
+    if footer.custom_metadata().is_none() && !file.windows(KEY.len()).any(|bytes| bytes == KEY.as_bytes()) {
+        return Ok(None);
+    }
+    let entry = footer.custom_metadata().and_then(|entries| entries.iter().find(|entry| entry.key() == Some(KEY)));
+    let digits = entry.and_then(|entry| entry.value()).filter(|digits| digits.len() == BLANK.len());
+    let at = digits.and_then(|digits| (digits.as_ptr() as usize).checked_sub(file.as_ptr() as usize));
+    at.map(Some).ok_or_else(|| corrupt("its checksum of itself is missing"))
+}
+
+fn checksum(file: &[u8], at: usize) -> u32 {
+    let (before, rest) = file.split_at(at.min(file.len()));
+    let after = rest.get(BLANK.len()..).unwrap_or_default();
+    crc32c::crc32c_append(crc32c::crc32c_append(crc32c::crc32c(before), BLANK.as_bytes()), after)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::sync::Arc;
+
+    use arrow::array::{ArrayRef, Int32Array, RecordBatch, StringViewArray};
+
+    use super::super::encode_chunk;
+    use super::*;
+
+    #[test]
+    fn a_changed_bit_anywhere_breaks_the_stamp() {
+        let numbers: ArrayRef = Arc::new(Int32Array::from_iter_values(0..100));
+        let texts: ArrayRef = Arc::new(StringViewArray::from_iter_values((0..100).map(|i| format!("text {i}"))));
+        let batch = RecordBatch::try_from_iter([("number", numbers), ("text", texts)]).unwrap();
+        let mut file = encode_chunk(&batch).unwrap().bytes;
+        assert_eq!(check_stamp(&file).unwrap(), Stamp::Whole);
+        for at in 0..file.len() {
+            file[at] ^= 1 << (at % 8);
+            assert!(check_stamp(&file).is_err(), "byte {at} of {}", file.len());
+            file[at] ^= 1 << (at % 8);
+        }
+    }
+}
