@@ -21,9 +21,7 @@ use crate::error::{Error, Result};
 use crate::heat::AccessTotals;
 use crate::io::best_engine;
 use crate::table::delta::DeltaEntry;
-use crate::table::{
-    Chunk, ChunkEntry, ChunkId, DeltaRows, Segment, Table, TableId, TableName, TableStatistics,
-};
+use crate::table::{Chunk, ChunkEntry, ChunkId, DeltaRows, Segment, Table, TableId, TableName, TableStatistics};
 use crate::tier::dram::DramTier;
 use crate::tier::nvm::NvmTier;
 use crate::tier::ssd::SsdTier;

@@ -377,7 +377,8 @@ mod tests {
             chunk(vec![Some(3), None, Some(-1)], "abc", vec![1.0, 2.0, 3.0]),
             chunk(vec![None], &long, vec![f64::NAN]),
         ];
-        let (statistics, groups) = TableStatistics::empty(&definition(schema)).changed(&BTreeSet::new(), &at(0, &chunks)).unwrap();
+        let (statistics, groups) =
+            TableStatistics::empty(&definition(schema)).changed(&BTreeSet::new(), &at(0, &chunks)).unwrap();
         assert_eq!((statistics.len(), groups.len()), (2, 1));
         let ints = statistics.column(0).unwrap();
         assert_eq!(ints.min.as_primitive::<arrow::datatypes::Int32Type>().value(0), -1);
