@@ -38,7 +38,7 @@ def both(cursor, table):
     "DELETE FROM {t} WHERE v IS NULL OR k = 1",
     "DELETE FROM {t}",
     "UPDATE {t} SET n = n + 1",
-    "UPDATE {t} SET v = (SELECT v FROM {o} WHERE {o}.k = {t}.k)",
+    "UPDATE {t} SET v = (SELECT max(v) FROM {o} WHERE {o}.k = {t}.k)",
     "UPDATE {t} SET n = (SELECT sum(n) FROM {t} AS i WHERE i.k <= {t}.k) WHERE k < 6",
     "UPDATE {t} SET v = {o}.v FROM {o} WHERE {t}.k = {o}.k",
     "UPDATE {t} SET k = n, n = k WHERE k % 2 = 0",

@@ -490,7 +490,7 @@ async fn system_tables_show_what_is_there() {
     assert_eq!(entries.iter().filter(|e| e.kind == EntryKind::System && e.schema == "system").count(), 7);
     assert!(server.rows("SHOW TABLES").await.iter().any(|r| r.contains("public|t|")));
     server.fails("DROP TABLE system.tiers", ErrorKind::PermissionDenied, "system").await;
-    server.fails("INSERT INTO system.tiers SELECT * FROM system.tiers", ErrorKind::Unimplemented, "").await;
+    server.fails("INSERT INTO system.tiers SELECT * FROM system.tiers", ErrorKind::PermissionDenied, "system").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
