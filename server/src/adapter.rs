@@ -114,7 +114,7 @@ impl flight::Engine for FlightEngine {
 
     async fn begin_transaction(&self, session: &SessionId) -> EngineResult<TransactionId> {
         let session = self.session(session)?;
-        Ok(TransactionId(self.0.begin(&session).id().to_owned()))
+        Ok(TransactionId(self.0.begin(&session).map_err(error)?.id().to_owned()))
     }
 
     async fn end_transaction(&self, session: &SessionId, id: &TransactionId, commit: bool) -> EngineResult<()> {

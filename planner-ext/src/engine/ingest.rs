@@ -25,7 +25,7 @@ use super::catalog::Snapshot;
 use super::registry::{StatementKind, Ticket};
 use super::session::Session;
 use super::statement::Planned;
-use super::transaction::{Transaction, no_definitions};
+use super::transaction::{Running, Transaction, no_definitions};
 use super::types::{RowAdapter, stored_schema};
 use super::{Engine, SYSTEM_SCHEMA, ddl, defaults, run};
 use crate::error::{Error, ErrorKind, Result, missing_table};
@@ -117,6 +117,7 @@ async fn ingest(
     transaction: Option<Arc<Transaction>>,
 ) -> Result<u64> {
     let engine = session.engine();
+    let _running = transaction.clone().map(Running::new);
     let snapshot = session.snapshot_in(transaction.as_ref())?;
     let default = snapshot.default_schema().to_owned();
     let name = TableName::new(request.schema.clone().unwrap_or(default), request.table.clone());

@@ -28,7 +28,7 @@ use super::interrupt::interruptible;
 use super::parse::Command;
 use super::registry::{StatementKind, StatementState, Ticket};
 use super::statement::{Planned, Prepared, RunningQuery};
-use super::transaction::no_definitions;
+use super::transaction::{Running, no_definitions};
 use super::{Engine, alter, copy, ddl};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -111,6 +111,7 @@ async fn run_query(
     header: &mut Option<Header>,
     rows: &Rows,
 ) -> Result<()> {
+    let _running = prepared.transaction().map(Running::new);
     let planned = prepared.current_plan().await?;
     let planned = planned.ok_or_else(|| Error::new(ErrorKind::Internal, "a query without a plan"))?;
     let planned = prepared.bind(planned, parameters.as_ref())?;
@@ -221,6 +222,7 @@ async fn run_update(prepared: &Prepared, ticket: &Ticket, parameters: Option<&Re
     let session = prepared.session();
     let engine = session.engine();
     let transaction = prepared.transaction();
+    let _running = transaction.clone().map(Running::new);
     if transaction.is_some() && prepared.kind() == StatementKind::Ddl {
         return Err(no_definitions());
     }

@@ -6,7 +6,7 @@
 //! only it reads stay as long as it does; its client is told at the next statement.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -22,6 +22,9 @@ use crate::error::{Error, ErrorKind, Result};
 /// Longest time without a statement.
 pub(super) const IDLE_LIMIT: Duration = Duration::from_secs(600);
 
+/// Most open transactions of a session.
+const MOST_OPEN: usize = 100;
+
 /// A transaction of a session, or of one statement that commits by itself.
 pub struct Transaction {
     id: String,
@@ -30,6 +33,25 @@ pub struct Transaction {
     /// Held by a statement that writes, from planning to its change.
     pub(super) writing: tokio::sync::Mutex<()>,
     used_us: AtomicU64,
+    /// Statements of it that run.
+    running: AtomicUsize,
+}
+
+/// A statement of a transaction that runs: the transaction is not idle.
+pub(super) struct Running(Arc<Transaction>);
+
+impl Running {
+    pub(super) fn new(transaction: Arc<Transaction>) -> Self {
+        transaction.running.fetch_add(1, Ordering::SeqCst);
+        Self(transaction)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.used_us.store(self.0.engine.clock.now_us(), Ordering::Relaxed);
+        self.0.running.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 enum State {
@@ -68,7 +90,7 @@ impl Transaction {
     pub(super) fn new(id: String, engine: &Arc<Engine>) -> Arc<Self> {
         let used_us = AtomicU64::new(engine.clock.now_us());
         let (engine, state, writing) = (Arc::clone(engine), Mutex::new(State::Fresh), Default::default());
-        Arc::new(Self { id, engine, state, writing, used_us })
+        Arc::new(Self { id, engine, state, writing, used_us, running: AtomicUsize::new(0) })
     }
 
     /// Its key.
@@ -203,7 +225,7 @@ impl Transaction {
     fn is_idle(&self, now_us: u64) -> bool {
         let holds = matches!(&*self.state.lock(), State::Active(_));
         let idle_us = now_us.saturating_sub(self.used_us.load(Ordering::Relaxed));
-        holds && self.writing.try_lock().is_ok() && idle_us >= IDLE_LIMIT.as_micros() as u64
+        holds && self.running.load(Ordering::SeqCst) == 0 && idle_us >= IDLE_LIMIT.as_micros() as u64
     }
 }
 
@@ -223,11 +245,19 @@ pub(super) fn watch_idle(engine: &Arc<Engine>) {
 
 impl Engine {
     /// Begins a transaction of `session` for statements that name it.
-    pub fn begin(self: &Arc<Self>, session: &Session) -> Arc<Transaction> {
+    ///
+    /// # Errors
+    /// [`ErrorKind::ResourceExhausted`] when the session has too many open.
+    pub fn begin(self: &Arc<Self>, session: &Session) -> Result<Arc<Transaction>> {
         let number = self.next_transaction.fetch_add(1, Ordering::Relaxed);
         let transaction = Transaction::new(format!("{}-t{number}", session.id()), self);
-        session.transactions.lock().insert(transaction.id.clone(), Arc::clone(&transaction));
-        transaction
+        let mut open = session.transactions.lock();
+        if open.len() >= MOST_OPEN {
+            let message = format!("the session has {MOST_OPEN} transactions open, which is the limit; end some");
+            return Err(Error::new(ErrorKind::ResourceExhausted, message));
+        }
+        open.insert(transaction.id.clone(), Arc::clone(&transaction));
+        Ok(transaction)
     }
 
     /// Rolls back the transactions that nobody used for long.

@@ -218,7 +218,7 @@ async fn a_transaction_reads_its_snapshot_and_its_own_writes() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn named_transactions_end_once_and_idle_ones_by_themselves() {
     let server = with_rows().await;
-    let transaction = server.engine.begin(&server.session);
+    let transaction = server.engine.begin(&server.session).unwrap();
     let insert = server.session.prepare_in(transaction.id(), "INSERT INTO t VALUES (40, 'x', 1)").await.unwrap();
     assert_eq!(insert.update(None).await.unwrap(), 1);
     assert_eq!(server.keys().await, "1 2 3 4 5 6 7 8 9");
