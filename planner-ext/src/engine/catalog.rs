@@ -311,7 +311,9 @@ impl Snapshot {
         }
         let versions = self.versions.lock();
         let found = match versions.as_ref() {
-            Some(all) => all.binary_search_by(|(table, _)| table.name().cmp(name)).ok().and_then(|at| all.get(at)).cloned(),
+            Some(all) => {
+                all.binary_search_by(|(table, _)| table.name().cmp(name)).ok().and_then(|at| all.get(at)).cloned()
+            }
             None => self.store.table(name).ok().map(|table| {
                 let version = table.version();
                 (table, version)

@@ -403,6 +403,7 @@ fn inserted(insert: &MergeInsertExpr, source: &Ident, columns: &[TargetColumn]) 
             return Err(Error::invalid(format!("column '{}' of the INSERT of a MERGE is named twice", column.name)));
         }
     }
-    let value = |column: &TargetColumn| values.remove(column.name.as_str()).unwrap_or_else(|| format!("({})", column.default));
+    let value =
+        |column: &TargetColumn| values.remove(column.name.as_str()).unwrap_or_else(|| format!("({})", column.default));
     Ok(columns.iter().map(value).collect())
 }

@@ -20,7 +20,7 @@ use super::session::Session;
 use crate::error::{Error, ErrorKind, Result};
 
 /// Longest time without a statement.
-pub(super) const IDLE_LIMIT: Duration = Duration::from_secs(600);
+const IDLE_LIMIT: Duration = Duration::from_secs(600);
 
 /// Most open transactions of a session.
 const MOST_OPEN: usize = 100;
@@ -222,10 +222,10 @@ impl Transaction {
         matches!(&*self.state.lock(), State::Ended(_))
     }
 
-    fn is_idle(&self, now_us: u64) -> bool {
+    fn is_idle(&self, now_us: u64, limit: Duration) -> bool {
         let holds = matches!(&*self.state.lock(), State::Active(_));
         let idle_us = now_us.saturating_sub(self.used_us.load(Ordering::Relaxed));
-        holds && self.running.load(Ordering::SeqCst) == 0 && idle_us >= IDLE_LIMIT.as_micros() as u64
+        holds && self.running.load(Ordering::SeqCst) == 0 && idle_us >= limit.as_micros() as u64
     }
 }
 
@@ -236,7 +236,7 @@ pub(super) fn watch_idle(engine: &Arc<Engine>) {
         loop {
             tokio::time::sleep(IDLE_LIMIT / 20).await;
             match weak.upgrade() {
-                Some(engine) => engine.end_idle_transactions(),
+                Some(engine) => engine.end_idle_transactions(IDLE_LIMIT),
                 None => return,
             }
         }
@@ -260,13 +260,13 @@ impl Engine {
         Ok(transaction)
     }
 
-    /// Rolls back the transactions that nobody used for long.
-    pub fn end_idle_transactions(&self) {
+    /// Rolls back the transactions that nobody used for `limit`.
+    pub(super) fn end_idle_transactions(&self, limit: Duration) {
         let now_us = self.clock.now_us();
         let sessions: Vec<Arc<Session>> = self.sessions.lock().values().cloned().collect();
         for session in sessions {
             let open: Vec<_> = session.transactions.lock().values().cloned().collect();
-            for transaction in open.iter().chain(&session.current()).filter(|t| t.is_idle(now_us)) {
+            for transaction in open.iter().chain(&session.current()).filter(|t| t.is_idle(now_us, limit)) {
                 tracing::info!(transaction = transaction.id, "rolled back: not used for {IDLE_LIMIT:?}");
                 transaction.end("rolled back after ten minutes without a statement");
             }

@@ -229,6 +229,16 @@ async fn named_transactions_end_once_and_idle_ones_by_themselves() {
     assert_eq!(batches[0].column(0).as_any().downcast_ref::<Int64Array>().unwrap().value(0), 10);
     assert_eq!(server.session.end_transaction(transaction.id(), true).await.unwrap_err().kind(), ErrorKind::NotFound);
     assert_eq!(insert.update(None).await.unwrap_err().kind(), ErrorKind::FailedPrecondition);
+    let fresh = server.engine.begin(&server.session).unwrap();
+    server.run("BEGIN").await.unwrap();
+    server.run("DELETE FROM t").await.unwrap();
+    server.engine.end_idle_transactions(Duration::from_secs(60));
+    assert_eq!(server.rows("SELECT count(*) FROM t").await, ["0"]);
+    server.engine.end_idle_transactions(Duration::ZERO);
+    server.fails("SELECT count(*) FROM t", ErrorKind::FailedPrecondition, "without a statement").await;
+    server.run("ROLLBACK").await.unwrap();
+    assert_eq!(server.rows("SELECT count(*) FROM t").await, ["10"]);
+    server.session.end_transaction(fresh.id(), true).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
