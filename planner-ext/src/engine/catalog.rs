@@ -246,10 +246,8 @@ impl Snapshot {
 
     async fn plan_in(&self, scope: Scope, statement: SqlStatement) -> Result<LogicalPlan> {
         let planned = scope.state().statement_to_plan(statement).await;
-        if !self.in_transaction {
-            // Versions of tables that the statement does not mention need not outlive their readers.
-            *self.versions.lock() = None;
-        }
+        // Versions of tables that the statement does not mention need not outlive their readers.
+        *self.versions.lock() = None;
         Ok(planned?)
     }
 

@@ -250,6 +250,9 @@ async fn run_update(prepared: &Prepared, ticket: &Ticket, parameters: Option<&Re
             session.set_option(&reset.variable, None).map(|()| 0)
         }
         _ if planned.target.is_some() => run_change(prepared, ticket, parameters).await,
+        LogicalPlan::Dml(_) if transaction.is_some() => {
+            Err(Error::unimplemented("the files of an external table do not take part in transactions"))
+        }
         _ => {
             let bound = prepared.bind(planned, parameters)?;
             let _turn = turn(engine, ticket).await?;
