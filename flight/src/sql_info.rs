@@ -81,7 +81,7 @@ fn server() -> Vec<(SqlInfo, Value)> {
         (SqlTransactionsSupported, true.into()),
         // Bit n stands for ordinal n: a snapshot is repeatable read and more, but not serializable.
         (SqlSupportedTransactionsIsolationLevels, 0b1000_i32.into()),
-        (SqlDataDefinitionCausesTransactionCommit, false.into()),
+        (SqlDataDefinitionCausesTransactionCommit, true.into()),
         (SqlDataDefinitionsInTransactionsIgnored, false.into()),
         // Bit n stands for ordinal n: forward only; read only.
         (SqlSupportedResultSetTypes, 0b10_i32.into()),

@@ -105,6 +105,17 @@ def test_transactions_of_the_driver(uri, cursor, table):
         assert execute(cursor, f"SELECT v FROM {table} WHERE k = 2") == [("first",)]
 
 
+def test_definitions_of_a_transaction_commit_by_themselves(uri, cursor, table):
+    with flight_sql.connect(uri) as transaction, transaction.cursor() as inside:
+        assert inside.adbc_ingest(table, pa.table({"k": [1, 2, 3]}), mode="create") == 3
+        execute(inside, f"DELETE FROM {table} WHERE k = 1")
+        transaction.rollback()
+        execute(inside, f"ALTER TABLE {table} ADD COLUMN v VARCHAR DEFAULT 'new'")
+        execute(inside, f"UPDATE {table} SET v = concat(v, '!') WHERE k = 2")
+        transaction.commit()
+    assert execute(cursor, f"SELECT * FROM {table} ORDER BY k") == [(1, "new"), (2, "new!"), (3, "new")]
+
+
 def test_a_connection_that_goes_away_leaves_no_change(uri, cursor, table):
     execute(cursor, f"CREATE TABLE {table} (k BIGINT)")
     with flight_sql.connect(uri) as transaction, transaction.cursor() as inside:

@@ -25,7 +25,7 @@ use super::catalog::Snapshot;
 use super::registry::{StatementKind, Ticket};
 use super::session::Session;
 use super::statement::Planned;
-use super::transaction::{Running, Transaction, no_definitions};
+use super::transaction::{Running, Transaction};
 use super::types::{RowAdapter, stored_schema};
 use super::{Engine, SYSTEM_SCHEMA, ddl, defaults, run};
 use crate::error::{Error, ErrorKind, Result, missing_table};
@@ -122,9 +122,11 @@ async fn ingest(
     let default = snapshot.default_schema().to_owned();
     let name = TableName::new(request.schema.clone().unwrap_or(default), request.table.clone());
     let target = match ingest_target(engine, &snapshot, &name, &request, &schema)? {
-        Target::Existing(table, _) => Target::Existing(table, transaction),
-        Target::New { .. } if transaction.is_some() => return Err(no_definitions()),
-        new => new,
+        Target::Existing(table, _) => Target::Existing(table, transaction.clone()),
+        new => {
+            transaction.as_ref().map(|transaction| transaction.define()).transpose()?;
+            new
+        }
     };
     let source = OneStream { schema: Arc::clone(&schema), rows: Mutex::new(Some(rows)) };
     let table = StreamingTable::try_new(schema, vec![Arc::new(source)])?;
@@ -133,7 +135,12 @@ async fn ingest(
     let definition = target.definition();
     let filled = defaults::fill(snapshot.template(), input.clone(), &definition)?;
     RowAdapter::new(&name.to_string(), filled.schema().as_arrow(), &definition.schema)?;
-    load(engine, ticket, Planned { snapshot, plan: input, target: None }, target).await
+    let creates = matches!(target, Target::New { .. });
+    let done = load(engine, ticket, Planned { snapshot, plan: input, target: None }, target).await;
+    if let Some(transaction) = transaction.filter(|_| creates) {
+        transaction.define()?;
+    }
+    done
 }
 
 fn ingest_target(

@@ -28,7 +28,7 @@ use super::interrupt::interruptible;
 use super::parse::Command;
 use super::registry::{StatementKind, StatementState, Ticket};
 use super::statement::{Planned, Prepared, RunningQuery};
-use super::transaction::{Running, no_definitions};
+use super::transaction::{Running, Transaction};
 use super::{Engine, alter, copy, ddl};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -219,13 +219,26 @@ pub(super) async fn update(prepared: Arc<Prepared>, ticket: Ticket, parameters: 
 }
 
 async fn run_update(prepared: &Prepared, ticket: &Ticket, parameters: Option<&RecordBatch>) -> Result<u64> {
-    let session = prepared.session();
-    let engine = session.engine();
     let transaction = prepared.transaction();
     let _running = transaction.clone().map(Running::new);
-    if transaction.is_some() && prepared.kind() == StatementKind::Ddl {
-        return Err(no_definitions());
+    if let Some(transaction) = transaction.as_ref().filter(|_| prepared.kind() == StatementKind::Ddl) {
+        transaction.define()?;
+        let done = run_command(prepared, ticket, parameters, None).await;
+        transaction.define()?;
+        return done;
     }
+    run_command(prepared, ticket, parameters, transaction).await
+}
+
+/// Runs what the statement says, in a transaction or outside of any.
+async fn run_command(
+    prepared: &Prepared,
+    ticket: &Ticket,
+    parameters: Option<&RecordBatch>,
+    transaction: Option<Arc<Transaction>>,
+) -> Result<u64> {
+    let session = prepared.session();
+    let engine = session.engine();
     let extras = match &prepared.parsed().command {
         Command::Alter(alter) => return alter::alter_table(session, alter).await,
         Command::Comment(comment) => return alter::comment_on(session, comment).await,

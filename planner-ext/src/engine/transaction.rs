@@ -75,13 +75,6 @@ impl std::fmt::Debug for Transaction {
     }
 }
 
-/// The refusal of statements that create, drop or alter something.
-pub(super) fn no_definitions() -> Error {
-    let message =
-        "tables, views and schemas cannot be created, changed or dropped in a transaction; COMMIT or ROLLBACK it first";
-    Error::new(ErrorKind::FailedPrecondition, message)
-}
-
 fn ended(why: &str) -> Error {
     Error::new(ErrorKind::FailedPrecondition, format!("the transaction was {why}; begin another one"))
 }
@@ -144,6 +137,23 @@ impl Transaction {
         let count = rows.rows();
         self.change(table, &seen, &RoaringTreemap::new(), Some(rows))?;
         Ok(count)
+    }
+
+    /// Lets a statement that creates, alters or drops something run: it commits by itself, and the transaction goes on as if
+    /// it began after it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::FailedPrecondition`] when there are changes, which would have to be committed with it.
+    pub(super) fn define(&self) -> Result<()> {
+        if self.active(|active| Ok(active.work.has_changes()))? {
+            let message = "tables, views and schemas cannot be created, altered or dropped after changes of rows in the \
+                           same transaction; COMMIT or ROLLBACK it first";
+            return Err(Error::new(ErrorKind::FailedPrecondition, message));
+        }
+        self.active(|active| {
+            active.versions = None;
+            Ok(())
+        })
     }
 
     pub(super) fn mark(&self) -> Result<Savepoint> {

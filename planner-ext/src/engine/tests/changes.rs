@@ -189,7 +189,7 @@ async fn a_transaction_reads_its_snapshot_and_its_own_writes() {
     assert_eq!(server.run("UPDATE t SET v = 'own too' WHERE k IN (2, 105)").await.unwrap(), 2);
     assert_eq!(server.rows("SELECT count(*) FROM t WHERE v LIKE 'own%'").await, ["12"]);
     server.fails("UPDATE t SET k = NULL", ErrorKind::InvalidArgument, "NOT NULL").await;
-    server.fails("CREATE TABLE u (a INT)", ErrorKind::FailedPrecondition, "in a transaction").await;
+    server.fails("CREATE TABLE u (a INT)", ErrorKind::FailedPrecondition, "in the same transaction").await;
     assert_eq!(server.rows("SELECT count(*) FROM t").await, ["19"], "a failed statement leaves no trace");
     server.run("ROLLBACK TO SAVEPOINT a").await.unwrap();
     assert_eq!(server.keys().await, "2 3 4 5 6 7 8 9");
@@ -204,6 +204,13 @@ async fn a_transaction_reads_its_snapshot_and_its_own_writes() {
     assert_eq!(lost.kind(), ErrorKind::Aborted);
     assert!(lost.message().contains("public.t") && lost.message().contains("again"), "{lost}");
     assert_eq!(server.rows("SELECT v FROM t WHERE k = 5").await, ["first"]);
+    server.run("BEGIN").await.unwrap();
+    assert_eq!(server.keys().await, "2 3 4 5 6 7 8 30");
+    server.run("CREATE TABLE made AS SELECT k FROM t").await.unwrap();
+    assert_eq!(server.run("INSERT INTO made VALUES (1)").await.unwrap(), 1);
+    server.run("ROLLBACK").await.unwrap();
+    assert_eq!(server.rows("SELECT count(*) FROM made").await, ["8"], "definitions commit by themselves");
+    server.run("DROP TABLE made").await.unwrap();
     server.run("BEGIN").await.unwrap();
     server.run("TRUNCATE t").await.unwrap();
     assert_eq!(server.keys().await, "");
