@@ -7,8 +7,10 @@ use std::collections::HashMap;
 use arrow_flight::{
     Action, ActionType, CancelFlightInfoRequest, CancelFlightInfoResult, CancelStatus, FlightInfo,
     sql::{
+        ActionBeginSavepointRequest, ActionBeginSavepointResult, ActionBeginTransactionResult,
         ActionCancelQueryRequest, ActionCancelQueryResult, ActionClosePreparedStatementRequest,
-        ActionCreatePreparedStatementRequest, Any, Command, ProstMessageExt,
+        ActionCreatePreparedStatementRequest, ActionEndSavepointRequest, ActionEndTransactionRequest, Any, Command,
+        EndTransaction, ProstMessageExt,
     },
 };
 use bytes::Bytes;
@@ -16,7 +18,7 @@ use prost::Message;
 use tonic::Status;
 
 use crate::{
-    engine::ErrorKind,
+    engine::{ErrorKind, TransactionId},
     error,
     metrics::{Observation, Operation},
     prepared,
@@ -24,22 +26,30 @@ use crate::{
         CreatePreparedStatementResult, GetSessionOptionsResult, SessionOptionError, SessionOptionErrorValue,
         SessionOptionValue, SetSessionOptionsRequest, SetSessionOptionsResult,
     },
-    service::{Call, Core, no_transaction},
+    service::{Call, Core, transaction},
     ticket::{CancelTarget, handle_text},
 };
 
 /// The action that ends a session; the only one that needs none.
 pub(crate) const CLOSE_SESSION: &str = "CloseSession";
 
-const ACTIONS: [(&str, &str); 7] = [
+const ACTIONS: [(&str, &str); 11] = [
     ("CreatePreparedStatement", "Prepares a statement."),
     ("ClosePreparedStatement", "Closes a prepared statement."),
+    ("BeginTransaction", "Begins a transaction."),
+    ("EndTransaction", "Commits a transaction or rolls it back."),
+    ("BeginSavepoint", "Sets a savepoint in a transaction."),
+    ("EndSavepoint", "Releases a savepoint or rolls back to it."),
     ("CancelQuery", "Cancels a query by its Flight information."),
     ("CancelFlightInfo", "Cancels a query by its Flight information."),
     ("SetSessionOptions", "Sets options of the session."),
     ("GetSessionOptions", "Returns the options of the session."),
     (CLOSE_SESSION, "Ends the session and frees what it holds."),
 ];
+
+/// How a savepoint ends; the crate keeps the protocol's names of these to itself.
+const RELEASE_SAVEPOINT: i32 = 1;
+const ROLL_BACK_TO_SAVEPOINT: i32 = 2;
 
 const CREATE_RESULT_URL: &str = "type.googleapis.com/arrow.flight.protocol.sql.ActionCreatePreparedStatementResult";
 
@@ -62,8 +72,8 @@ pub(crate) async fn dispatch(
         "CreatePreparedStatement" => {
             observation.rename(Operation::Prepare);
             let request: ActionCreatePreparedStatementRequest = unpack(&action.body)?;
-            no_transaction(request.transaction_id.as_ref())?;
-            let result = prepared::create(core, call, &request.query).await?;
+            let transaction = transaction(request.transaction_id.as_ref())?;
+            let result = prepared::create(core, call, &request.query, transaction.as_ref()).await?;
             Ok(Some(pack_created(&result)))
         }
         "ClosePreparedStatement" => {
@@ -99,12 +109,56 @@ pub(crate) async fn dispatch(
                 options.into_iter().map(|(name, value)| (name, SessionOptionValue::text(value))).collect();
             Ok(Some(GetSessionOptionsResult { session_options }.encode_to_vec().into()))
         }
-        "BeginTransaction" | "EndTransaction" | "BeginSavepoint" | "EndSavepoint" => {
-            Err(Status::unimplemented("transactions are not offered: every statement commits by itself"))
+        "BeginTransaction" => {
+            observation.rename(Operation::Transaction);
+            let id = core.engine.begin_transaction(&call.session.id).await?;
+            let result = ActionBeginTransactionResult { transaction_id: id.0.into() };
+            Ok(Some(result.as_any().encode_to_vec().into()))
+        }
+        "EndTransaction" => {
+            observation.rename(Operation::Transaction);
+            let request: ActionEndTransactionRequest = unpack(&action.body)?;
+            let commit = match EndTransaction::try_from(request.action) {
+                Ok(EndTransaction::Commit) => true,
+                Ok(EndTransaction::Rollback) => false,
+                _ => return Err(Status::invalid_argument("a transaction ends by commit or roll back")),
+            };
+            let id = named(&request.transaction_id)?;
+            core.engine.end_transaction(&call.session.id, &id, commit).await?;
+            Ok(None)
+        }
+        "BeginSavepoint" => {
+            observation.rename(Operation::Transaction);
+            let request: ActionBeginSavepointRequest = unpack(&action.body)?;
+            let id = named(&request.transaction_id)?;
+            core.engine.begin_savepoint(&call.session.id, &id, &request.name).await?;
+            let result = ActionBeginSavepointResult { savepoint_id: format!("{}/{}", id.0, request.name).into() };
+            Ok(Some(result.as_any().encode_to_vec().into()))
+        }
+        "EndSavepoint" => {
+            observation.rename(Operation::Transaction);
+            let request: ActionEndSavepointRequest = unpack(&action.body)?;
+            let roll_back = match request.action {
+                RELEASE_SAVEPOINT => false,
+                ROLL_BACK_TO_SAVEPOINT => true,
+                _ => return Err(Status::invalid_argument("a savepoint ends by release or roll back")),
+            };
+            let whole = named(&request.savepoint_id)?.0;
+            let (id, name) = whole
+                .split_once('/')
+                .ok_or_else(|| Status::invalid_argument("the savepoint is not one of this server's"))?;
+            let id = TransactionId(id.to_owned());
+            core.engine.end_savepoint(&call.session.id, &id, name, roll_back).await?;
+            Ok(None)
         }
         "CreatePreparedSubstraitPlan" => Err(Status::unimplemented("Substrait plans are not offered: send SQL")),
         other => Err(Status::unimplemented(format!("there is no action '{other}'; ListActions tells which there are"))),
     }
+}
+
+/// The transaction or savepoint that a request must name.
+fn named(id: &Bytes) -> Result<TransactionId, Status> {
+    transaction(Some(id))?.ok_or_else(|| Status::invalid_argument("the request names no transaction"))
 }
 
 async fn cancel(core: &Core, call: &Call, info: &FlightInfo) -> Result<CancelStatus, Status> {

@@ -21,6 +21,10 @@ pub struct Principal {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct SessionId(pub String);
 
+/// Key of a transaction held by the engine.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct TransactionId(pub String);
+
 /// Key of a running statement; the same value as in `system.queries`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct StatementId(pub String);
@@ -191,16 +195,37 @@ pub trait Engine: Send + Sync + 'static {
     async fn open_session(&self, principal: Principal) -> EngineResult<SessionId>;
     /// Ends a session and what runs in it. An unknown session is `Ok`.
     async fn close_session(&self, session: &SessionId) -> EngineResult<()>;
-    /// Parses and checks one statement without running it.
-    async fn prepare(&self, session: &SessionId, sql: &str) -> EngineResult<Arc<dyn Statement>>;
+    /// Parses and checks one statement without running it. Without a transaction it belongs to the one that SQL began in the
+    /// session, or commits by itself.
+    async fn prepare(
+        &self,
+        session: &SessionId,
+        transaction: Option<&TransactionId>,
+        sql: &str,
+    ) -> EngineResult<Arc<dyn Statement>>;
     /// Stores a stream of rows, all or nothing; returns the number of rows.
     async fn ingest(
         &self,
         session: &SessionId,
+        transaction: Option<&TransactionId>,
         target: IngestTarget,
         schema: SchemaRef,
         batches: BatchStream,
     ) -> EngineResult<u64>;
+    /// Begins a transaction for statements that name it.
+    async fn begin_transaction(&self, session: &SessionId) -> EngineResult<TransactionId>;
+    /// Ends a transaction. A commit that loses against another one is [`ErrorKind::Aborted`].
+    async fn end_transaction(&self, session: &SessionId, id: &TransactionId, commit: bool) -> EngineResult<()>;
+    /// Sets a savepoint.
+    async fn begin_savepoint(&self, session: &SessionId, id: &TransactionId, name: &str) -> EngineResult<()>;
+    /// Forgets a savepoint, or returns to it.
+    async fn end_savepoint(
+        &self,
+        session: &SessionId,
+        id: &TransactionId,
+        name: &str,
+        roll_back: bool,
+    ) -> EngineResult<()>;
     /// Cancels a running statement; `false` when it is not running.
     async fn cancel(&self, session: &SessionId, statement: &StatementId) -> EngineResult<bool>;
     /// Names of the catalogs.

@@ -12,11 +12,12 @@ use prost::Message;
 use tonic::Status;
 
 use crate::{
+    engine::TransactionId,
     error, metadata,
     metrics::{Observation, Operation},
     prepared,
     schema::{schema_bytes, table_schema},
-    service::{Call, Core, no_transaction},
+    service::{Call, Core, transaction},
     statement::{self, Planned},
 };
 
@@ -51,13 +52,13 @@ pub(crate) async fn flight_info(
     let planned = match subject(&descriptor)? {
         Subject::Table(sql) => {
             observation.rename(Operation::StatementQuery);
-            let statement = statement::prepare(core, call, &sql).await?;
+            let statement = statement::prepare(core, call, &sql, None).await?;
             statement::plan(core, call, statement, None).await?
         }
         Subject::Command(Command::CommandStatementQuery(query)) => {
             observation.rename(Operation::StatementQuery);
-            no_transaction(query.transaction_id.as_ref())?;
-            let statement = statement::prepare(core, call, &query.query).await?;
+            let transaction = transaction(query.transaction_id.as_ref())?;
+            let statement = statement::prepare(core, call, &query.query, transaction.as_ref()).await?;
             statement::plan(core, call, statement, None).await?
         }
         Subject::Command(Command::CommandPreparedStatementQuery(query)) => {
@@ -84,8 +85,11 @@ pub(crate) async fn flight_info(
 /// The schema of what a descriptor asks for; nothing runs.
 pub(crate) async fn schema(core: &Core, call: &Call, descriptor: &FlightDescriptor) -> Result<SchemaRef, Status> {
     match subject(descriptor)? {
-        Subject::Table(sql) => statement_schema(core, call, &sql).await,
-        Subject::Command(Command::CommandStatementQuery(query)) => statement_schema(core, call, &query.query).await,
+        Subject::Table(sql) => statement_schema(core, call, &sql, None).await,
+        Subject::Command(Command::CommandStatementQuery(query)) => {
+            let transaction = transaction(query.transaction_id.as_ref())?;
+            statement_schema(core, call, &query.query, transaction.as_ref()).await
+        }
         Subject::Command(Command::CommandPreparedStatementQuery(query)) => {
             let prepared = prepared::get(&call.session, &query.prepared_statement_handle)?;
             Ok(statement::result_schema(call, prepared.statement.as_ref()))
@@ -112,8 +116,13 @@ pub(crate) async fn list_tables(core: &Core, call: &Call, criteria: &[u8]) -> Re
     Ok(infos)
 }
 
-async fn statement_schema(core: &Core, call: &Call, sql: &str) -> Result<SchemaRef, Status> {
-    let statement = statement::prepare(core, call, sql).await?;
+async fn statement_schema(
+    core: &Core,
+    call: &Call,
+    sql: &str,
+    transaction: Option<&TransactionId>,
+) -> Result<SchemaRef, Status> {
+    let statement = statement::prepare(core, call, sql, transaction).await?;
     Ok(statement::result_schema(call, statement.as_ref()))
 }
 

@@ -13,7 +13,7 @@ use crate::{
     engine::{IfExists, IfNotExists, IngestTarget},
     metrics::Observation,
     put::PutStream,
-    service::{Call, Core, no_transaction},
+    service::{Call, Core, transaction},
 };
 
 /// Stores the rows of `stream`; returns their number.
@@ -24,7 +24,7 @@ pub(crate) async fn ingest(
     mut stream: PutStream,
     observation: &Observation,
 ) -> Result<i64, Status> {
-    no_transaction(command.transaction_id.as_ref())?;
+    let transaction = transaction(command.transaction_id.as_ref())?;
     let target = target(command)?;
     let schema = stream
         .schema()
@@ -38,7 +38,7 @@ pub(crate) async fn ingest(
             counter.fetch_add(batch.get_array_memory_size() as u64, Relaxed);
         })
         .boxed();
-    let result = core.engine.ingest(&call.session.id, target, schema, batches).await;
+    let result = core.engine.ingest(&call.session.id, transaction.as_ref(), target, schema, batches).await;
     observation.add(0, bytes.load(Relaxed));
     Ok(i64::try_from(result?).unwrap_or(i64::MAX))
 }

@@ -40,6 +40,8 @@ pub enum Operation {
     GetSchema,
     /// Cancel a query.
     Cancel,
+    /// Begin and end of transactions and savepoints.
+    Transaction,
     /// Session options, close of a session.
     Session,
     /// Anything else.
@@ -48,7 +50,7 @@ pub enum Operation {
 
 impl Operation {
     /// Every operation.
-    pub const ALL: [Operation; 15] = [
+    pub const ALL: [Operation; 16] = [
         Self::Handshake,
         Self::StatementQuery,
         Self::StatementUpdate,
@@ -62,6 +64,7 @@ impl Operation {
         Self::Metadata,
         Self::GetSchema,
         Self::Cancel,
+        Self::Transaction,
         Self::Session,
         Self::Other,
     ];
@@ -82,6 +85,7 @@ impl Operation {
             Self::Metadata => "metadata",
             Self::GetSchema => "get_schema",
             Self::Cancel => "cancel",
+            Self::Transaction => "transaction",
             Self::Session => "session",
             Self::Other => "other",
         }

@@ -12,7 +12,7 @@ use tonic::Status;
 
 use crate::{
     auth::random_token,
-    engine::Statement,
+    engine::{Statement, TransactionId},
     proto::CreatePreparedStatementResult,
     put::PutStream,
     schema::{schema_bytes, wire_schema},
@@ -29,8 +29,13 @@ pub(crate) struct Prepared {
 }
 
 /// Prepares `sql` and keeps it in the session.
-pub(crate) async fn create(core: &Core, call: &Call, sql: &str) -> Result<CreatePreparedStatementResult, Status> {
-    let statement = statement::prepare(core, call, sql).await?;
+pub(crate) async fn create(
+    core: &Core,
+    call: &Call,
+    sql: &str,
+    transaction: Option<&TransactionId>,
+) -> Result<CreatePreparedStatementResult, Status> {
+    let statement = statement::prepare(core, call, sql, transaction).await?;
     let info = statement.info();
     let is_update = info.is_update;
     let dataset_schema = match is_update {

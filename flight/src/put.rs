@@ -20,7 +20,7 @@ use crate::{
     error, ingest,
     metrics::{Observation, Operation},
     prepared,
-    service::{Call, Core, no_transaction},
+    service::{Call, Core, transaction},
     statement,
 };
 
@@ -125,8 +125,8 @@ pub(crate) async fn dispatch(
     let rows = match command {
         Command::CommandStatementUpdate(update) => {
             observation.rename(Operation::StatementUpdate);
-            no_transaction(update.transaction_id.as_ref())?;
-            let statement = statement::prepare(core, call, &update.query).await?;
+            let transaction = transaction(update.transaction_id.as_ref())?;
+            let statement = statement::prepare(core, call, &update.query, transaction.as_ref()).await?;
             statement::update(statement.as_ref(), None).await?
         }
         Command::CommandPreparedStatementUpdate(update) => {

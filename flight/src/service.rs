@@ -24,7 +24,7 @@ use crate::{
     action,
     auth::Credentials,
     encode::encode,
-    engine::Engine,
+    engine::{Engine, TransactionId},
     error, info, metadata,
     metrics::{FlightMetrics, Observation, Operation},
     options::FlightOptions,
@@ -75,14 +75,11 @@ impl Core {
     }
 }
 
-/// Refuses a call that names a transaction, as none was ever begun.
-pub(crate) fn no_transaction(id: Option<&Bytes>) -> Result<(), Status> {
-    match id {
-        Some(id) if !id.is_empty() => {
-            Err(Status::invalid_argument("the transaction is unknown: transactions are not offered"))
-        }
-        _ => Ok(()),
-    }
+/// The transaction that a call names, if it does.
+pub(crate) fn transaction(id: Option<&Bytes>) -> Result<Option<TransactionId>, Status> {
+    let Some(id) = id.filter(|id| !id.is_empty()) else { return Ok(None) };
+    let text = std::str::from_utf8(id).map_err(|e| error::malformed("transaction", e))?;
+    Ok(Some(TransactionId(text.to_owned())))
 }
 
 /// The service as the transport sees it.

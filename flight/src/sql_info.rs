@@ -1,7 +1,7 @@
 //! What the server can do, as `CommandGetSqlInfo` tells it.
 //!
 //! JDBC reads a missing entry as null and fails on it, so every code that its `DatabaseMetaData` asks for is here. A
-//! limit of zero means "none known". Transactions are not offered, and this says so.
+//! limit of zero means "none known".
 
 use std::collections::BTreeMap;
 
@@ -30,8 +30,8 @@ pub(crate) fn sql_info(product: (String, String), wanted: &[u32]) -> Result<Reco
     for code in UNLIMITED {
         builder.append(*code, 0_i64);
     }
-    // The protocol calls this an ordinal of 32 bits; the JDBC driver casts it to a long. Zero is "none".
-    builder.append(SqlInfo::SqlDefaultTransactionIsolation, 0_i64);
+    // The protocol calls this an ordinal of 32 bits; the JDBC driver casts it to a long. Three is "repeatable read".
+    builder.append(SqlInfo::SqlDefaultTransactionIsolation, 3_i64);
     builder.append(SqlInfo::SqlSupportsConvert, BTreeMap::<i32, Vec<i32>>::new());
     let data = builder.build().map_err(|e| ArrowError::ExternalError(Box::new(e)))?;
     data.record_batch(wanted.iter().copied()).map_err(|e| ArrowError::ExternalError(Box::new(e)))
@@ -69,18 +69,19 @@ fn server() -> Vec<(SqlInfo, Value)> {
         (FlightSqlServerReadOnly, false.into()),
         (FlightSqlServerSql, true.into()),
         (FlightSqlServerSubstrait, false.into()),
-        (FlightSqlServerTransaction, (SqlSupportedTransaction::None as i32).into()),
+        (FlightSqlServerTransaction, (SqlSupportedTransaction::Savepoint as i32).into()),
         (FlightSqlServerCancel, true.into()),
         (FlightSqlServerBulkIngestion, true.into()),
-        (FlightSqlServerIngestTransactionsSupported, false.into()),
+        (FlightSqlServerIngestTransactionsSupported, true.into()),
         (FlightSqlServerStatementTimeout, 0_i32.into()),
-        (FlightSqlServerTransactionTimeout, 0_i32.into()),
+        (FlightSqlServerTransactionTimeout, 600_000_i32.into()),
         (SqlDdlCatalog, false.into()),
         (SqlDdlSchema, false.into()),
         (SqlDdlTable, true.into()),
-        (SqlTransactionsSupported, false.into()),
-        (SqlSupportedTransactionsIsolationLevels, 1_i32.into()),
-        (SqlDataDefinitionCausesTransactionCommit, false.into()),
+        (SqlTransactionsSupported, true.into()),
+        // Bit n stands for ordinal n: a snapshot is repeatable read and more, but not serializable.
+        (SqlSupportedTransactionsIsolationLevels, 0b1000_i32.into()),
+        (SqlDataDefinitionCausesTransactionCommit, true.into()),
         (SqlDataDefinitionsInTransactionsIgnored, false.into()),
         // Bit n stands for ordinal n: forward only; read only.
         (SqlSupportedResultSetTypes, 0b10_i32.into()),
@@ -89,7 +90,7 @@ fn server() -> Vec<(SqlInfo, Value)> {
         (SqlSupportedConcurrenciesForResultSetScrollSensitive, 0_i32.into()),
         (SqlSupportedConcurrenciesForResultSetScrollInsensitive, 0_i32.into()),
         (SqlBatchUpdatesSupported, true.into()),
-        (SqlSavepointsSupported, false.into()),
+        (SqlSavepointsSupported, true.into()),
         (SqlNamedParametersSupported, false.into()),
         (SqlLocatorsUpdateCopy, false.into()),
         (SqlStoredFunctionsUsingCallSyntaxSupported, false.into()),

@@ -23,7 +23,7 @@ use tonic::Status;
 
 use crate::{
     encode::encode,
-    engine::{BatchStream, QueryResult, Statement, StatementId},
+    engine::{BatchStream, QueryResult, Statement, StatementId, TransactionId},
     error,
     metrics::Observation,
     schema::wire_schema,
@@ -55,11 +55,16 @@ static COUNT_SCHEMA: LazyLock<SchemaRef> = LazyLock::new(|| {
 const COUNT_PREFIX: &str = "rows-affected:";
 
 /// Parses and checks a statement.
-pub(crate) async fn prepare(core: &Core, call: &Call, sql: &str) -> Result<Arc<dyn Statement>, Status> {
+pub(crate) async fn prepare(
+    core: &Core,
+    call: &Call,
+    sql: &str,
+    transaction: Option<&TransactionId>,
+) -> Result<Arc<dyn Statement>, Status> {
     if sql.trim().is_empty() {
         return Err(Status::invalid_argument("the statement is empty"));
     }
-    Ok(core.engine.prepare(&call.session.id, sql).await?)
+    Ok(core.engine.prepare(&call.session.id, transaction, sql).await?)
 }
 
 /// Schema of what a statement answers, without running it.

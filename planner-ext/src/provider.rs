@@ -12,7 +12,6 @@ use async_trait::async_trait;
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::tree_node::TreeNode;
 use datafusion::common::{DFSchema, Result, Statistics};
-use datafusion::logical_expr::dml::InsertOp;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_plan::ExecutionPlan;
 use terrace_tier_store::Store;
@@ -20,7 +19,7 @@ use terrace_tier_store::table::{Table, TableVersion};
 
 use crate::scan::{ScanConfig, ScanSource, TierScanExec};
 
-/// A version of a table, to be scanned and inserted into.
+/// A version of a table, to be scanned. Rows are written by the engine, not through plans.
 #[derive(Debug)]
 pub struct TierTable {
     source: Arc<ScanSource>,
@@ -37,6 +36,11 @@ impl TierTable {
     /// The table with expressions for the columns that an INSERT does not name.
     pub fn with_defaults(self, defaults: HashMap<String, Expr>) -> Self {
         Self { defaults, ..self }
+    }
+
+    /// The same with a column of row positions, for statements that change rows.
+    pub(crate) fn with_positions(&self) -> Self {
+        Self { source: Arc::new(self.source.with_positions()), defaults: HashMap::new() }
     }
 
     /// The table.
@@ -110,14 +114,5 @@ impl TableProvider for TierTable {
         let target = state.config().target_partitions();
         let config = ScanConfig::new(Arc::clone(&self.source), projection, filters, limit, target);
         Ok(Arc::new(TierScanExec::try_new(config)?))
-    }
-
-    async fn insert_into(
-        &self,
-        _state: &dyn Session,
-        input: Arc<dyn ExecutionPlan>,
-        operation: InsertOp,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        crate::sink::insert_plan(Arc::clone(&self.source.store), Arc::clone(&self.source.table), input, operation)
     }
 }

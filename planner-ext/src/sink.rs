@@ -1,103 +1,37 @@
-//! Writing rows: the sink of INSERT, and the bridge from asynchronous plans to the store's blocking ingest.
+//! Writing rows: the bridge from asynchronous plans to the store's blocking ingest.
 //!
-//! An [`IngestWriter`] owns a blocking thread that feeds [`Ingest`]; two batches may wait for it. Rows become visible at
-//! `finish` and not before: dropping the writer leaves the store as it was.
-
-use std::fmt;
-use std::sync::Arc;
+//! An [`IngestWriter`] owns a blocking thread that feeds [`Ingest`]; two batches may wait for it. Its rows become visible
+//! when it finishes, or are handed over to a transaction; dropping the writer leaves the store as it was.
 
 use arrow::array::RecordBatch;
-use arrow::compute::SortOptions;
-use arrow::datatypes::SchemaRef;
-use async_trait::async_trait;
-use datafusion::datasource::sink::{DataSink, DataSinkExec};
-use datafusion::error::{DataFusionError, Result as PlanResult};
-use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::logical_expr::dml::InsertOp;
-use datafusion::physical_expr::expressions::Column;
-use datafusion::physical_expr::{LexRequirement, PhysicalSortRequirement};
-use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan};
+use datafusion::execution::SendableRecordBatchStream;
 use futures::StreamExt;
-use terrace_tier_store::table::{Ingest, Table};
-use terrace_tier_store::{Result as StoreResult, Store};
+use terrace_tier_store::Result as StoreResult;
+use terrace_tier_store::table::{Ingest, NewRows};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use crate::engine::types::with_columns;
-use crate::error::{Error, ErrorKind, Result, missing_table};
-
-/// The plan of an INSERT into `table`: sorts by the table's `cluster_by` columns, then writes. Its one row is the count.
-///
-/// # Errors
-/// Only plain INSERT is offered.
-pub fn insert_plan(
-    store: Arc<Store>,
-    table: Arc<Table>,
-    input: Arc<dyn ExecutionPlan>,
-    op: InsertOp,
-) -> PlanResult<Arc<dyn ExecutionPlan>> {
-    if op != InsertOp::Append {
-        return Err(
-            Error::unimplemented(format!("{op} is not supported; use CREATE OR REPLACE TABLE .. AS SELECT")).into()
-        );
-    }
-    let order = cluster_requirement(&table);
-    Ok(Arc::new(DataSinkExec::new(input, Arc::new(TableSink { store, table }), order)))
-}
-
-/// Ascending order by the columns the table is clustered by.
-fn cluster_requirement(table: &Table) -> Option<LexRequirement> {
-    let ascending = Some(SortOptions { descending: false, nulls_first: false });
-    let columns = table.options().cluster_by.iter().filter_map(|name| {
-        let (index, _) = table.schema().column_with_name(name)?;
-        Some(PhysicalSortRequirement::new(Arc::new(Column::new(name, index)), ascending))
-    });
-    LexRequirement::new(columns.collect::<Vec<_>>())
-}
-
-/// The end of an INSERT.
-#[derive(Debug)]
-struct TableSink {
-    store: Arc<Store>,
-    table: Arc<Table>,
-}
-
-impl DisplayAs for TableSink {
-    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "TableSink(table={})", self.table.name())
-    }
-}
-
-#[async_trait]
-impl DataSink for TableSink {
-    fn schema(&self) -> &SchemaRef {
-        self.table.schema()
-    }
-
-    async fn write_all(&self, data: SendableRecordBatchStream, _: &Arc<TaskContext>) -> PlanResult<u64> {
-        let (store, table) = (Arc::clone(&self.store), Arc::clone(&self.table));
-        let current = store.table(table.name()).ok().filter(|t| t.id() == table.id());
-        if current.is_none() {
-            return Err(missing_table(&table.name().to_string()).into());
-        }
-        let mut writer = IngestWriter::start(move || Ok(store.ingest(&table)));
-        let adapt = |batch: &RecordBatch| with_columns(self.table.schema(), batch.columns().to_vec(), batch.num_rows());
-        writer.write_all(data, adapt).await?;
-        writer.finish().await.map_err(DataFusionError::from)
-    }
-}
+use crate::error::{Error, ErrorKind, Result};
 
 enum Message {
     Rows(RecordBatch),
     Finish,
+    HandOver,
     Abort,
+}
+
+/// How an ingest ended.
+enum Ended {
+    Aborted,
+    Stored(u64),
+    Written(NewRows),
 }
 
 /// Feeds a blocking [`Ingest`] from asynchronous code.
 pub(crate) struct IngestWriter {
     sender: mpsc::Sender<Message>,
     /// `None` once its result was taken.
-    task: Option<JoinHandle<StoreResult<Option<u64>>>>,
+    task: Option<JoinHandle<StoreResult<Ended>>>,
 }
 
 impl IngestWriter {
@@ -109,11 +43,12 @@ impl IngestWriter {
             while let Some(message) = receiver.blocking_recv() {
                 match message {
                     Message::Rows(batch) => ingest.write(batch)?,
-                    Message::Finish => return ingest.finish().map(Some),
+                    Message::Finish => return ingest.finish().map(Ended::Stored),
+                    Message::HandOver => return ingest.written().map(Ended::Written),
                     Message::Abort => break,
                 }
             }
-            Ok(None)
+            Ok(Ended::Aborted)
         });
         Self { sender, task: Some(task) }
     }
@@ -146,7 +81,8 @@ impl IngestWriter {
         }
     }
 
-    async fn write(&mut self, batch: RecordBatch) -> Result<()> {
+    /// Takes some rows. Waits while the store is behind.
+    pub(crate) async fn write(&mut self, batch: RecordBatch) -> Result<()> {
         if batch.num_rows() == 0 {
             return Ok(());
         }
@@ -159,17 +95,29 @@ impl IngestWriter {
     /// Makes all rows durable and visible; returns their number.
     pub(crate) async fn finish(mut self) -> Result<u64> {
         let _ = self.sender.send(Message::Finish).await;
-        self.end().await
+        match self.end().await? {
+            Ended::Stored(rows) => Ok(rows),
+            _ => Err(lost()),
+        }
     }
 
-    async fn end(&mut self) -> Result<u64> {
-        let lost = || Error::new(ErrorKind::Internal, "the ingest ended early");
-        let task = self.task.take().ok_or_else(lost)?;
-        match task.await {
-            Ok(Ok(Some(rows))) => Ok(rows),
-            Ok(Ok(None)) => Err(lost()),
-            Ok(Err(error)) => Err(error.into()),
+    /// Writes all rows and leaves the commit to the caller.
+    pub(crate) async fn hand_over(mut self) -> Result<NewRows> {
+        let _ = self.sender.send(Message::HandOver).await;
+        match self.end().await? {
+            Ended::Written(rows) => Ok(rows),
+            _ => Err(lost()),
+        }
+    }
+
+    async fn end(&mut self) -> Result<Ended> {
+        match self.task.take().ok_or_else(lost)?.await {
+            Ok(ended) => Ok(ended?),
             Err(join) => Err(Error::new(ErrorKind::Internal, format!("the ingest ended early: {join}"))),
         }
     }
+}
+
+fn lost() -> Error {
+    Error::new(ErrorKind::Internal, "the ingest ended early")
 }

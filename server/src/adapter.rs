@@ -8,7 +8,7 @@ use arrow::datatypes::{FieldRef, Schema, SchemaRef};
 use async_trait::async_trait;
 use futures::{StreamExt, TryStreamExt};
 use terrace_flight as flight;
-use terrace_flight::{EngineError, EngineResult, SessionId, StatementId};
+use terrace_flight::{EngineError, EngineResult, SessionId, StatementId, TransactionId};
 use terrace_planner_ext as planner;
 use terrace_planner_ext::engine::{CATALOG, ColumnNotes, Engine, EntryKind, IngestMode, IngestRequest, Prepared};
 
@@ -78,8 +78,18 @@ impl flight::Engine for FlightEngine {
         Ok(())
     }
 
-    async fn prepare(&self, session: &SessionId, sql: &str) -> EngineResult<Arc<dyn flight::Statement>> {
-        let prepared = self.session(session)?.prepare(sql).await.map_err(error)?;
+    async fn prepare(
+        &self,
+        session: &SessionId,
+        transaction: Option<&TransactionId>,
+        sql: &str,
+    ) -> EngineResult<Arc<dyn flight::Statement>> {
+        let session = self.session(session)?;
+        let prepared = match transaction {
+            Some(id) => session.prepare_in(&id.0, sql).await,
+            None => session.prepare(sql).await,
+        };
+        let prepared = prepared.map_err(error)?;
         let info = flight::StatementInfo {
             dataset_schema: if prepared.is_update() { Schema::empty().into() } else { prepared.dataset_schema() },
             parameter_schema: prepared.parameter_schema(),
@@ -91,6 +101,7 @@ impl flight::Engine for FlightEngine {
     async fn ingest(
         &self,
         session: &SessionId,
+        transaction: Option<&TransactionId>,
         target: flight::IngestTarget,
         schema: SchemaRef,
         batches: flight::BatchStream,
@@ -98,7 +109,30 @@ impl flight::Engine for FlightEngine {
         let session = self.session(session)?;
         let request = ingest_request(target)?;
         let rows = batches.map_err(|e| planner::Error::new(planner_kind(e.kind), e.message)).boxed();
-        self.0.ingest(&session, request, schema, rows).await.map_err(error)
+        self.0.ingest(&session, request, schema, rows, transaction.map(|id| id.0.as_str())).await.map_err(error)
+    }
+
+    async fn begin_transaction(&self, session: &SessionId) -> EngineResult<TransactionId> {
+        let session = self.session(session)?;
+        Ok(TransactionId(self.0.begin(&session).map_err(error)?.id().to_owned()))
+    }
+
+    async fn end_transaction(&self, session: &SessionId, id: &TransactionId, commit: bool) -> EngineResult<()> {
+        self.session(session)?.end_transaction(&id.0, commit).await.map_err(error)
+    }
+
+    async fn begin_savepoint(&self, session: &SessionId, id: &TransactionId, name: &str) -> EngineResult<()> {
+        self.session(session)?.transaction(&id.0).and_then(|t| t.savepoint(name)).map_err(error)
+    }
+
+    async fn end_savepoint(
+        &self,
+        session: &SessionId,
+        id: &TransactionId,
+        name: &str,
+        roll_back: bool,
+    ) -> EngineResult<()> {
+        self.session(session)?.transaction(&id.0).and_then(|t| t.end_savepoint(name, roll_back)).map_err(error)
     }
 
     async fn cancel(&self, _session: &SessionId, statement: &StatementId) -> EngineResult<bool> {

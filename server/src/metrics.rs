@@ -257,6 +257,14 @@ pub fn storage(out: &mut Exposition, store: &Store) {
     let help = "Deleted rows whose bytes were given back.";
     out.counter("terrace_compaction_dropped_rows_total", help, load(&compactions.rows_dropped));
     out.counter("terrace_compaction_written_bytes_total", "Bytes of these chunks.", load(&compactions.written_bytes));
+    let old: Vec<_> = store.tables().iter().map(|table| table.old_versions()).collect();
+    let count: u64 = old.iter().map(|o| o.count).sum();
+    let oldest = old.iter().filter_map(|o| o.oldest_since_us).min();
+    let age = oldest.map_or(0, |since| store.now_us().saturating_sub(since));
+    let help = "Versions of tables that a newer one followed and somebody still reads.";
+    out.gauge("terrace_table_old_versions", help, count as f64);
+    let help = "Time since the oldest of them was followed; what it alone holds is not freed.";
+    out.gauge("terrace_table_oldest_version_age_seconds", help, seconds(age as f64));
     let tables = store.tables();
     let chunks: usize = tables.iter().map(|t| t.version().chunks.len()).sum();
     out.gauge("terrace_catalog_tables", "Tables.", tables.len() as f64);

@@ -40,7 +40,16 @@ pub(crate) struct FakeEngine {
     pub(crate) sessions: Mutex<Vec<(SessionId, Principal)>>,
     pub(crate) ingested: Mutex<Vec<(IngestTarget, usize)>>,
     pub(crate) options: Mutex<HashMap<String, String>>,
+    /// Open transactions with their savepoints.
+    pub(crate) transactions: Mutex<Vec<(TransactionId, Vec<String>)>>,
     opened: AtomicUsize,
+}
+
+impl FakeEngine {
+    fn known(&self, id: &TransactionId) -> EngineResult<()> {
+        let found = self.transactions.lock().iter().any(|(known, _)| known == id);
+        if found { Ok(()) } else { Err(EngineError::new(ErrorKind::NotFound, "no such transaction")) }
+    }
 }
 
 struct FakeStatement {
@@ -100,7 +109,15 @@ impl Engine for FakeEngine {
         Ok(())
     }
 
-    async fn prepare(&self, _: &SessionId, sql: &str) -> EngineResult<Arc<dyn Statement>> {
+    async fn prepare(
+        &self,
+        _: &SessionId,
+        transaction: Option<&TransactionId>,
+        sql: &str,
+    ) -> EngineResult<Arc<dyn Statement>> {
+        if let Some(id) = transaction {
+            self.known(id)?;
+        }
         let none = schema(vec![]);
         let (dataset_schema, parameter_schema, is_update) = match sql {
             "odd types" => (odd_types().schema(), none, false),
@@ -126,6 +143,7 @@ impl Engine for FakeEngine {
     async fn ingest(
         &self,
         _: &SessionId,
+        _: Option<&TransactionId>,
         target: IngestTarget,
         schema: SchemaRef,
         mut batches: BatchStream,
@@ -139,6 +157,32 @@ impl Engine for FakeEngine {
         }
         self.ingested.lock().push((target, rows));
         Ok(rows as u64)
+    }
+
+    async fn begin_transaction(&self, _: &SessionId) -> EngineResult<TransactionId> {
+        let id = TransactionId(format!("t{}", self.opened.fetch_add(1, SeqCst)));
+        self.transactions.lock().push((id.clone(), Vec::new()));
+        Ok(id)
+    }
+
+    async fn end_transaction(&self, _: &SessionId, id: &TransactionId, commit: bool) -> EngineResult<()> {
+        self.known(id)?;
+        self.transactions.lock().retain(|(known, _)| known != id);
+        if commit { Ok(()) } else { Err(EngineError::new(ErrorKind::Aborted, "somebody was faster")) }
+    }
+
+    async fn begin_savepoint(&self, _: &SessionId, id: &TransactionId, name: &str) -> EngineResult<()> {
+        self.known(id)?;
+        let mut transactions = self.transactions.lock();
+        transactions.iter_mut().filter(|(known, _)| known == id).for_each(|(_, names)| names.push(name.to_owned()));
+        Ok(())
+    }
+
+    async fn end_savepoint(&self, _: &SessionId, id: &TransactionId, name: &str, _: bool) -> EngineResult<()> {
+        self.known(id)?;
+        let transactions = self.transactions.lock();
+        let found = transactions.iter().any(|(known, names)| known == id && names.iter().any(|n| n == name));
+        if found { Ok(()) } else { Err(EngineError::new(ErrorKind::NotFound, "no such savepoint")) }
     }
 
     async fn cancel(&self, _: &SessionId, statement: &StatementId) -> EngineResult<bool> {

@@ -117,7 +117,7 @@ async fn server_information_tells_the_truth() {
     assert_eq!(answer[0].column(0).as_primitive::<UInt32Type>().values().to_vec(), [0, 8]);
     let values = answer[0].column(1).as_union();
     assert_eq!(values.value(0).as_string::<i32>().value(0), "Fake");
-    assert_eq!(values.value(1).as_primitive::<Int32Type>().value(0), 0, "no transactions");
+    assert_eq!(values.value(1).as_primitive::<Int32Type>().value(0), 2, "with savepoints");
 
     let info = client.get_sql_info(vec![]).await.unwrap();
     let all = fetch(&mut client, info).await.unwrap();

@@ -8,7 +8,7 @@ use arrow::{
 };
 use arrow_flight::{
     CancelFlightInfoRequest, CancelFlightInfoResult, CancelStatus, FlightData, FlightDescriptor, Ticket,
-    sql::{CommandStatementQuery, ProstMessageExt, TicketStatementQuery},
+    sql::{CommandStatementQuery, EndTransaction, ProstMessageExt, TicketStatementQuery},
 };
 use futures::{StreamExt, TryStreamExt};
 use prost::Message;
@@ -141,8 +141,7 @@ async fn engine_errors_keep_their_meaning_and_text() {
     }
     assert_eq!(query(&mut client, " ").await.unwrap_err().code(), Code::InvalidArgument);
     let transaction = client.execute("rows 1".into(), Some("tx".into())).await;
-    assert_eq!(code(transaction), Code::InvalidArgument);
-    assert_eq!(code(client.begin_transaction().await), Code::Unimplemented);
+    assert_eq!(code(transaction), Code::NotFound);
 
     let half = query(&mut client, "half").await.unwrap_err();
     assert_eq!((half.code(), half.message()), (Code::ResourceExhausted, "the disk for spilling is full"));
@@ -230,4 +229,20 @@ async fn malformed_requests_are_refused_by_name() {
     assert_eq!(act(&mut client, "Explode", vec![]).await.unwrap_err().code(), Code::Unimplemented);
     let exchange = client.inner_mut().do_exchange(futures::stream::iter([])).await.unwrap_err();
     assert_eq!(exchange.code(), Code::Unimplemented);
+}
+
+#[tokio::test]
+async fn transactions_are_named_by_statements_and_end_once() {
+    let harness = Harness::open().await;
+    let mut client = harness.connect().await;
+    let id = client.begin_transaction().await.unwrap();
+    client.execute("rows 1".into(), Some(id.clone())).await.unwrap();
+    let mut prepared = client.prepare("insert".into(), Some(id.clone())).await.unwrap();
+    assert_eq!(prepared.execute_update().await.unwrap(), 1);
+    client.end_transaction(id.clone(), EndTransaction::Commit).await.unwrap();
+    assert_eq!(code(client.end_transaction(id.clone(), EndTransaction::Commit).await), Code::NotFound);
+    assert_eq!(code(client.execute_update("insert".into(), Some(id)).await), Code::NotFound);
+    let id = client.begin_transaction().await.unwrap();
+    let lost = client.end_transaction(id, EndTransaction::Rollback).await.unwrap_err();
+    assert!(lost.to_string().contains("somebody was faster"), "{lost}");
 }

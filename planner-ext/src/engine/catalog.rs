@@ -21,14 +21,16 @@ use datafusion::sql::parser::Statement as SqlStatement;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use terrace_tier_store::Store;
+use terrace_tier_store::store::Snapshot as Versions;
 use terrace_tier_store::table::{Table, TableDefinition, TableName};
 
 use super::parse::NameParts;
+use super::rewrite::TARGET_SCHEMA;
 use super::{
     CATALOG, ColumnNotes, DEFAULT_SCHEMA, Engine, Entry, EntryKind, INFORMATION_SCHEMA, SYSTEM_SCHEMA, defaults,
     information,
 };
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, missing_table};
 use crate::provider::TierTable;
 use crate::system::{Live, SystemTable};
 
@@ -132,15 +134,25 @@ impl Engine {
         Ok(fresh)
     }
 
-    /// A snapshot for one statement. `settings` numbers the state of the session's options.
-    pub(super) fn snapshot(&self, config: SessionConfig, settings: u64) -> Result<Arc<Snapshot>> {
+    /// A snapshot for one statement, in a transaction of the versions that this one sees. `settings` numbers the state of the
+    /// session's options.
+    pub(super) fn snapshot(
+        &self,
+        config: SessionConfig,
+        settings: u64,
+        transaction: Option<Versions>,
+    ) -> Result<Arc<Snapshot>> {
         let mut template = self.base.clone();
         *template.config_mut() = config;
         template.mark_start_execution();
         let registry = Arc::clone(&self.registry);
         let live = Live { store: Arc::clone(&self.store), statements: Arc::new(move || registry.statements()) };
         let schema_version = self.store.schema_version();
+        let in_transaction = transaction.is_some();
+        let versions = transaction.unwrap_or_else(|| self.store.snapshot());
         Ok(Arc::new(Snapshot {
+            in_transaction,
+            versions: Mutex::new(Some(versions)),
             objects: self.objects()?,
             store: Arc::clone(&self.store),
             live,
@@ -163,6 +175,11 @@ pub(super) struct Snapshot {
     template: SessionState,
     schema_version: u64,
     settings: u64,
+    /// True when it sees what only its transaction sees.
+    in_transaction: bool,
+    /// What tables are pinned at, until the statement is planned: a snapshot of all of them, so that it sees of every
+    /// commit all or nothing.
+    versions: Mutex<Option<Versions>>,
     /// Tables mentioned so far, each with the version this statement reads.
     pins: Mutex<HashMap<TableName, Pin>>,
     /// True once an external table was opened: its files may change at any time.
@@ -192,7 +209,8 @@ impl std::fmt::Debug for Snapshot {
 impl Snapshot {
     /// True while a plan made on this snapshot may be used again.
     pub(super) fn is_current(&self, settings: u64) -> bool {
-        self.settings == settings
+        !self.in_transaction
+            && self.settings == settings
             && self.schema_version == self.store.schema_version()
             && !self.reads_files.load(Ordering::Relaxed)
             && self.pins.lock().values().all(|pin| pin.table.version().number == pin.version)
@@ -209,12 +227,52 @@ impl Snapshot {
 
     /// The planner's state over this snapshot.
     pub(super) fn state(self: &Arc<Self>) -> SessionState {
-        Scope { snapshot: Arc::clone(self), expanding: Vec::new() }.state()
+        Scope::new(self).state()
     }
 
     /// Plans a statement.
     pub(super) async fn plan(self: &Arc<Self>, statement: SqlStatement) -> Result<LogicalPlan> {
-        Ok(self.state().statement_to_plan(statement).await?)
+        self.plan_in(Scope::new(self), statement).await
+    }
+
+    /// Plans the query of a change of `target`.
+    pub(super) async fn plan_on_target(
+        self: &Arc<Self>,
+        statement: SqlStatement,
+        target: &TableName,
+    ) -> Result<LogicalPlan> {
+        self.plan_in(Scope { target: Some(target.clone()), ..Scope::new(self) }, statement).await
+    }
+
+    async fn plan_in(&self, scope: Scope, statement: SqlStatement) -> Result<LogicalPlan> {
+        let planned = scope.state().statement_to_plan(statement).await;
+        // Versions of tables that the statement does not mention need not outlive their readers.
+        *self.versions.lock() = None;
+        Ok(planned?)
+    }
+
+    /// True for an external table.
+    pub(super) fn is_external(&self, name: &TableName) -> bool {
+        self.objects.external.contains_key(name)
+    }
+
+    /// The table of the store to be changed.
+    ///
+    /// # Errors
+    /// For everything else that may have this name.
+    pub(super) fn writable(&self, name: &TableName) -> Result<Arc<TierTable>> {
+        if let Some(table) = self.pinned(name)? {
+            return Ok(table);
+        }
+        let refused = |what: &str| Err(Error::invalid(format!("'{name}' is {what}; its rows cannot be changed")));
+        match () {
+            () if name.schema == SYSTEM_SCHEMA || name.schema == INFORMATION_SCHEMA => {
+                Err(Error::new(ErrorKind::PermissionDenied, format!("'{name}' belongs to the system")))
+            }
+            () if self.objects.views.contains_key(name) => refused("a view"),
+            () if self.is_external(name) => refused("an external table"),
+            () => Err(missing_table(&name.to_string())),
+        }
     }
 
     pub(super) fn schema_names(&self) -> Vec<String> {
@@ -249,8 +307,17 @@ impl Snapshot {
         if let Some(pin) = pins.get(name) {
             return Ok(Some(Arc::clone(&pin.provider)));
         }
-        let Ok(table) = self.store.table(name) else { return Ok(None) };
-        let version = table.version();
+        let versions = self.versions.lock();
+        let found = match versions.as_ref() {
+            Some(all) => {
+                all.binary_search_by(|(table, _)| table.name().cmp(name)).ok().and_then(|at| all.get(at)).cloned()
+            }
+            None => self.store.table(name).ok().map(|table| {
+                let version = table.version();
+                (table, version)
+            }),
+        };
+        let Some((table, version)) = found else { return Ok(None) };
         let number = version.number;
         let defaults = defaults::of_table(&self.template, table.definition())?;
         let provider = TierTable::new(Arc::clone(&self.store), Arc::clone(&table), version).with_defaults(defaults);
@@ -288,6 +355,8 @@ impl Snapshot {
             template: self.template.clone(),
             schema_version: self.schema_version,
             settings: self.settings,
+            in_transaction: self.in_transaction,
+            versions: Mutex::default(),
             pins: Mutex::default(),
             reads_files: AtomicBool::new(false),
             pretended: Some(Pretended {
@@ -311,12 +380,12 @@ impl Snapshot {
         if name.schema == INFORMATION_SCHEMA {
             return information::table(self, &name.name).await;
         }
-        Scope { snapshot: Arc::clone(self), expanding: Vec::new() }.provider(name).await
+        Scope::new(self).provider(name).await
     }
 
     /// Everything there is.
     pub(super) async fn entries(self: &Arc<Self>) -> Result<Vec<Entry>> {
-        let scope = Scope { snapshot: Arc::clone(self), expanding: Vec::new() };
+        let scope = Scope::new(self);
         let mut entries = Vec::new();
         for table in self.store.tables() {
             let definition = table.definition();
@@ -379,9 +448,15 @@ struct Scope {
     snapshot: Arc<Snapshot>,
     /// Views and external tables being planned, outermost first.
     expanding: Vec<TableName>,
+    /// The table that the planned statement changes: found in a schema of its own, with row positions.
+    target: Option<TableName>,
 }
 
 impl Scope {
+    fn new(snapshot: &Arc<Snapshot>) -> Self {
+        Self { snapshot: Arc::clone(snapshot), expanding: Vec::new(), target: None }
+    }
+
     fn state(self) -> SessionState {
         let mut state = self.snapshot.template.clone();
         state.register_catalog_list(Arc::new(Catalogs(Arc::new(self))));
@@ -391,6 +466,10 @@ impl Scope {
 
     async fn provider(&self, name: &TableName) -> Result<Option<Arc<dyn TableProvider>>> {
         let snapshot = &self.snapshot;
+        if let Some(target) = self.target.as_ref().filter(|_| name.schema == TARGET_SCHEMA) {
+            let table = snapshot.pinned(target)?.map(|table| table.with_positions());
+            return Ok(table.map(|t| Arc::new(t) as Arc<dyn TableProvider>));
+        }
         if name.schema == SYSTEM_SCHEMA {
             let table = SystemTable::open(&name.name, snapshot.live.clone());
             return Ok(table.map(|t| Arc::new(t) as Arc<dyn TableProvider>));
@@ -449,6 +528,7 @@ impl Scope {
     async fn plan_object(&self, object: &Object) -> Result<LogicalPlan> {
         let mut inner = self.clone();
         inner.expanding.push(object.name.clone());
+        inner.target = None;
         let mut state = inner.state();
         state.config_mut().options_mut().catalog.default_schema = object.default_schema.clone();
         match super::parse::parse(&object.sql)?.command {
@@ -486,8 +566,10 @@ impl CatalogProvider for Catalog {
     }
 
     fn schema(&self, name: &str) -> Option<Arc<dyn SchemaProvider>> {
-        let known =
-            [SYSTEM_SCHEMA, INFORMATION_SCHEMA].contains(&name) || self.0.snapshot.objects.schemas.contains(name);
+        let target = name == TARGET_SCHEMA && self.0.target.is_some();
+        let known = target
+            || [SYSTEM_SCHEMA, INFORMATION_SCHEMA].contains(&name)
+            || self.0.snapshot.objects.schemas.contains(name);
         known.then(|| Arc::new(SchemaView { scope: Arc::clone(&self.0), name: name.to_owned() }) as _)
     }
 }

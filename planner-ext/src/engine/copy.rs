@@ -4,6 +4,7 @@
 //! column is text. COPY .. TO is DataFusion's.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, Schema};
 use datafusion::common::Column;
@@ -17,6 +18,7 @@ use super::parse::CopyFrom;
 use super::registry::Ticket;
 use super::session::Session;
 use super::statement::Planned;
+use super::transaction::Transaction;
 use super::{SYSTEM_SCHEMA, ddl};
 use crate::error::{Error, ErrorKind, Result, missing_table};
 
@@ -89,9 +91,14 @@ impl Options {
 }
 
 /// Runs COPY FROM; returns the rows stored.
-pub(super) async fn copy_from(session: &Session, ticket: &Ticket, copy: &CopyFrom) -> Result<u64> {
+pub(super) async fn copy_from(
+    session: &Session,
+    ticket: &Ticket,
+    copy: &CopyFrom,
+    transaction: Option<Arc<Transaction>>,
+) -> Result<u64> {
     let engine = session.engine();
-    let snapshot = session.snapshot()?;
+    let snapshot = session.snapshot_in(transaction.as_ref())?;
     let name = copy.table.resolve(snapshot.default_schema());
     if name.schema == SYSTEM_SCHEMA {
         return Err(Error::new(ErrorKind::PermissionDenied, "tables of schema 'system' cannot be written"));
@@ -112,7 +119,7 @@ pub(super) async fn copy_from(session: &Session, ticket: &Ticket, copy: &CopyFro
     let context = SessionContext::new_with_state(snapshot.state());
     let plan = read(&context, &location, &options, &table, &copy.columns).await?;
     let plan = renamed(plan, &copy.columns)?;
-    load(engine, ticket, Planned { snapshot, plan }, Target::Existing(table)).await
+    load(engine, ticket, Planned { snapshot, plan, target: None }, Target::Existing(table, transaction)).await
 }
 
 async fn read(

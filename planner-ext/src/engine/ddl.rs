@@ -147,7 +147,7 @@ pub(super) async fn create_table(
     if !matches!(create.input.as_ref(), LogicalPlan::EmptyRelation(empty) if !empty.produce_one_row) {
         drop(names);
         let plan = create.input.as_ref().clone();
-        let input = Planned { snapshot: Arc::clone(&planned.snapshot), plan };
+        let input = Planned { snapshot: Arc::clone(&planned.snapshot), plan, target: None };
         return load(engine, ticket, input, Target::New { definition, replace }).await;
     }
     ticket.enter(StatementState::Running);

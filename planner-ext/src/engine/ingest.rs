@@ -19,12 +19,13 @@ use datafusion::physical_plan::streaming::PartitionStream;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use parking_lot::Mutex;
-use terrace_tier_store::table::{Table, TableDefinition, TableName};
+use terrace_tier_store::table::{Table, TableDefinition, TableName, TableOptions};
 
 use super::catalog::Snapshot;
 use super::registry::{StatementKind, Ticket};
 use super::session::Session;
 use super::statement::Planned;
+use super::transaction::{Running, Transaction};
 use super::types::{RowAdapter, stored_schema};
 use super::{Engine, SYSTEM_SCHEMA, ddl, defaults, run};
 use crate::error::{Error, ErrorKind, Result, missing_table};
@@ -61,15 +62,19 @@ pub struct IngestRequest {
 
 /// Where loaded rows go.
 pub(super) enum Target {
-    Existing(Arc<Table>),
-    New { definition: TableDefinition, replace: bool },
+    /// Rows are added, in a transaction where there is one.
+    Existing(Arc<Table>, Option<Arc<Transaction>>),
+    New {
+        definition: TableDefinition,
+        replace: bool,
+    },
 }
 
 impl Target {
     fn definition(&self) -> TableDefinition {
         match self {
             Self::New { definition, .. } => definition.clone(),
-            Self::Existing(table) => table.definition().clone(),
+            Self::Existing(table, _) => table.definition().clone(),
         }
     }
 }
@@ -85,12 +90,17 @@ impl Engine {
         request: IngestRequest,
         schema: SchemaRef,
         rows: RowStream,
+        transaction: Option<&str>,
     ) -> Result<u64> {
+        let transaction = match transaction {
+            Some(id) => Some(session.transaction(id)?),
+            None => session.current(),
+        };
         let text: Arc<str> = format!("INGEST INTO {} ({:?})", request.table, request.mode).into();
         let ticket = self.registry.start(session.id(), session.user(), &text, StatementKind::Ingest)?;
-        let (engine, session) = (Arc::clone(self), Arc::clone(session));
+        let session = Arc::clone(session);
         let work = async move {
-            let body = ingest(&engine, &session, &ticket, request, schema, rows);
+            let body = ingest(&session, &ticket, request, (schema, rows), transaction);
             let result = ticket.interrupt().guarded(body).await;
             ticket.end(&result);
             result
@@ -100,17 +110,24 @@ impl Engine {
 }
 
 async fn ingest(
-    engine: &Arc<Engine>,
     session: &Session,
     ticket: &Ticket,
     request: IngestRequest,
-    schema: SchemaRef,
-    rows: RowStream,
+    (schema, rows): (SchemaRef, RowStream),
+    transaction: Option<Arc<Transaction>>,
 ) -> Result<u64> {
-    let snapshot = session.snapshot()?;
+    let engine = session.engine();
+    let _running = transaction.clone().map(Running::new);
+    let snapshot = session.snapshot_in(transaction.as_ref())?;
     let default = snapshot.default_schema().to_owned();
     let name = TableName::new(request.schema.clone().unwrap_or(default), request.table.clone());
-    let target = ingest_target(engine, &snapshot, &name, &request, &schema)?;
+    let target = match ingest_target(engine, &snapshot, &name, &request, &schema)? {
+        Target::Existing(table, _) => Target::Existing(table, transaction.clone()),
+        new => {
+            transaction.as_ref().map(|transaction| transaction.define()).transpose()?;
+            new
+        }
+    };
     let source = OneStream { schema: Arc::clone(&schema), rows: Mutex::new(Some(rows)) };
     let table = StreamingTable::try_new(schema, vec![Arc::new(source)])?;
     let input = LogicalPlanBuilder::scan("rows", provider_as_source(Arc::new(table)), None)?.build()?;
@@ -118,7 +135,12 @@ async fn ingest(
     let definition = target.definition();
     let filled = defaults::fill(snapshot.template(), input.clone(), &definition)?;
     RowAdapter::new(&name.to_string(), filled.schema().as_arrow(), &definition.schema)?;
-    load(engine, ticket, Planned { snapshot, plan: input }, target).await
+    let creates = matches!(target, Target::New { .. });
+    let done = load(engine, ticket, Planned { snapshot, plan: input, target: None }, target).await;
+    if let Some(transaction) = transaction.filter(|_| creates) {
+        transaction.define()?;
+    }
+    done
 }
 
 fn ingest_target(
@@ -132,7 +154,7 @@ fn ingest_target(
     let taken = || Error::new(ErrorKind::AlreadyExists, format!("table '{name}' already exists"));
     match (existing, request.mode) {
         (Some(_), IngestMode::Create) => return Err(taken()),
-        (Some(table), IngestMode::Append | IngestMode::CreateAppend) => return Ok(Target::Existing(table)),
+        (Some(table), IngestMode::Append | IngestMode::CreateAppend) => return Ok(Target::Existing(table, None)),
         (None, IngestMode::Append) => {
             ddl::check_not_other(snapshot.objects(), name)?;
             return Err(missing_table(&name.to_string()));
@@ -156,26 +178,29 @@ pub(super) async fn load(engine: &Arc<Engine>, ticket: &Ticket, input: Planned, 
     }
     let _turn = run::turn(engine, ticket).await?;
     let plan = defaults::fill(input.snapshot.template(), input.plan, &definition)?;
-    let plan = clustered(plan, &definition)?;
-    let rows = run::execute(engine, ticket, &Planned { snapshot: input.snapshot, plan }).await?;
+    let plan = clustered(plan, &definition.options)?;
+    let rows = run::execute(engine, ticket, &Planned { plan, ..input }).await?;
     let store = Arc::clone(&engine.store);
-    let mut adapter = None;
+    let adapter = RowAdapter::new(&definition.name.to_string(), &rows.schema(), &definition.schema)?;
+    let mut joins = None;
     let mut writer = match target {
-        Target::Existing(table) => {
-            adapter = Some(RowAdapter::new(&definition.name.to_string(), &rows.schema(), table.schema())?);
+        Target::Existing(table, transaction) => {
+            joins = transaction.map(|transaction| (transaction, Arc::clone(&table)));
             IngestWriter::start(move || Ok(store.ingest(&table)))
         }
         Target::New { definition, replace } => IngestWriter::start(move || store.ingest_new(definition, replace)),
-    };
-    let adapter = match adapter {
-        Some(adapter) => adapter,
-        None => RowAdapter::new(&definition.name.to_string(), &rows.schema(), &definition.schema)?,
     };
     let adapt = |batch: &RecordBatch| {
         ticket.add(batch.num_rows() as u64, run::slice_bytes(batch));
         adapter.adapt(batch)
     };
     writer.write_all(rows, adapt).await?;
+    if let Some((transaction, table)) = joins {
+        let rows = writer.hand_over().await?;
+        let _alone = transaction.writing.lock().await;
+        let worker = Arc::clone(&transaction);
+        return engine.blocking(move || worker.add(&table, rows)).await;
+    }
     // A view of this name made meanwhile must not be hidden.
     let _names = engine.names.lock().await;
     ddl::check_not_other(engine.objects()?.as_ref(), &definition.name)?;
@@ -183,13 +208,13 @@ pub(super) async fn load(engine: &Arc<Engine>, ticket: &Ticket, input: Planned, 
 }
 
 /// Sorts by the table's `cluster_by` columns.
-fn clustered(plan: LogicalPlan, definition: &TableDefinition) -> Result<LogicalPlan> {
-    if definition.options.cluster_by.is_empty() {
+pub(super) fn clustered(plan: LogicalPlan, options: &TableOptions) -> Result<LogicalPlan> {
+    if options.cluster_by.is_empty() {
         return Ok(plan);
     }
     let columns: Vec<Column> = plan.schema().columns();
     let mut order = Vec::new();
-    for name in &definition.options.cluster_by {
+    for name in &options.cluster_by {
         let found = columns
             .iter()
             .find(|c| c.name() == name)

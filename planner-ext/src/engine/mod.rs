@@ -6,6 +6,8 @@
 //!        catalog    one snapshot of tables, views and files per statement
 //!        run        plan, admission, execution on the CPU runtime, bounded channel to the caller
 //!        ddl copy ingest   what DataFusion does not do for a durable catalog
+//!        rewrite change    UPDATE, DELETE, MERGE as queries over row positions, and what is done with their rows
+//!        transaction       what several statements do together
 //! ```
 //!
 //! Every statement has a record in the [`registry`], a memory pool of its own under one limit ([`memory`]), and ends
@@ -15,6 +17,7 @@
 mod admission;
 mod alter;
 mod catalog;
+mod change;
 mod copy;
 mod ddl;
 mod defaults;
@@ -26,12 +29,14 @@ mod memory;
 mod optimize;
 mod parse;
 mod registry;
+mod rewrite;
 mod run;
 mod session;
 mod show;
 mod statement;
 #[cfg(test)]
 mod tests;
+mod transaction;
 pub(crate) mod types;
 
 use std::collections::HashMap;
@@ -53,6 +58,7 @@ pub use memory::QueryMemory;
 pub use registry::{Counters, DURATION_BUCKETS_US, Outcome, StatementKind, StatementRecord, StatementState};
 pub use session::Session;
 pub use statement::{Prepared, RunningQuery};
+pub use transaction::Transaction;
 
 use crate::error::{Error, ErrorKind, Result};
 use admission::Admission;
@@ -167,6 +173,7 @@ pub struct Engine {
     registry: Arc<Registry>,
     sessions: Mutex<HashMap<String, Arc<Session>>>,
     next_session: AtomicU64,
+    next_transaction: AtomicU64,
     /// Held while a name is looked up and then created or dropped.
     names: tokio::sync::Mutex<()>,
     /// The latest reading of views, external tables and schemas.
@@ -204,7 +211,7 @@ impl Engine {
             builder = builder.with_physical_optimizer_rule(rule);
         }
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
-        Ok(Arc::new(Self {
+        let engine = Arc::new(Self {
             base: builder.build(),
             runtime,
             memory,
@@ -212,12 +219,15 @@ impl Engine {
             registry: Registry::new(options.history, options.statement_timeout, Arc::clone(&clock)),
             sessions: Mutex::new(HashMap::new()),
             next_session: AtomicU64::new(1),
+            next_transaction: AtomicU64::new(1),
             names: tokio::sync::Mutex::new(()),
             objects: Mutex::default(),
             clock,
             store,
             options,
-        }))
+        });
+        transaction::watch_idle(&engine);
+        Ok(engine)
     }
 
     /// The store below.
@@ -265,10 +275,12 @@ impl Engine {
         found.ok_or_else(|| Error::new(ErrorKind::NotFound, "the session is closed or unknown; connect again"))
     }
 
-    /// Closes a session and cancels its statements; an unknown `id` is fine.
+    /// Closes a session, cancels its statements and rolls its transactions back; an unknown `id` is fine.
     pub fn close_session(&self, id: &str) {
-        if self.sessions.lock().remove(id).is_some() {
+        let closed = self.sessions.lock().remove(id);
+        if let Some(session) = closed {
             self.registry.cancel_session(id);
+            session.abandon();
         }
     }
 
@@ -290,12 +302,12 @@ impl Engine {
     /// All tables, views, system and external tables.
     pub async fn entries(self: &Arc<Self>) -> Result<Vec<Entry>> {
         let engine = Arc::clone(self);
-        self.on_cpu(async move { engine.snapshot(engine.base.config().clone(), 0)?.entries().await }).await
+        self.on_cpu(async move { engine.snapshot(engine.base.config().clone(), 0, None)?.entries().await }).await
     }
 
     /// Names of all schemas, `system` and `information_schema` included.
     pub fn schemas(&self) -> Result<Vec<String>> {
-        Ok(self.snapshot(self.base.config().clone(), 0)?.schema_names())
+        Ok(self.snapshot(self.base.config().clone(), 0, None)?.schema_names())
     }
 
     /// Refuses new statements, waits up to `grace` for running ones, cancels those left and waits for their end.

@@ -6,10 +6,10 @@
 
 use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::{DdlStatement, LogicalPlan, Statement as PlanStatement, WriteOp};
-use datafusion::sql::parser::{DFParserBuilder, Statement as SqlStatement};
+use datafusion::sql::parser::{DFParserBuilder, ExplainStatement, Statement as SqlStatement};
 use datafusion::sql::sqlparser::ast::{
     AlterTable, ColumnDef, ColumnOption, CommentObject, CreateTableOptions, Expr, Ident, ObjectName, ObjectType,
-    SqlOption, Statement as Ast, Value,
+    SqlOption, Statement as Ast, TransactionIsolationLevel, TransactionMode, Truncate, Value,
 };
 use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::keywords::Keyword;
@@ -19,11 +19,12 @@ use terrace_tier_store::table::TableName;
 
 use super::catalog::Object;
 use super::registry::StatementKind;
+use super::rewrite::Change;
 use super::{CATALOG, DEFAULT_SCHEMA};
 use crate::error::{Error, Result};
 
 /// How deep expressions may nest.
-const RECURSION_LIMIT: usize = 128;
+pub(super) const RECURSION_LIMIT: usize = 128;
 
 /// A parsed statement.
 #[derive(Debug, Clone)]
@@ -44,10 +45,31 @@ pub(super) enum Command {
     },
     Alter(AlterTable),
     Comment(CommentOn),
+    /// UPDATE, DELETE, MERGE, or EXPLAIN of one.
+    Change {
+        change: Change,
+        explain: Option<ExplainStatement>,
+    },
+    Truncate {
+        names: Vec<NameParts>,
+        if_exists: bool,
+    },
+    Transaction(TransactionCommand),
     Drop(DropCommand),
     CopyFrom(CopyFrom),
     /// OPTIMIZE: compaction of one table, now.
     Optimize(NameParts),
+}
+
+/// BEGIN and its kind.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum TransactionCommand {
+    Begin,
+    Commit,
+    RollBack,
+    Savepoint(String),
+    Release(String),
+    RollBackTo(String),
 }
 
 /// What the planner does not know of CREATE TABLE and CREATE VIEW.
@@ -278,18 +300,43 @@ fn classify(statement: SqlStatement) -> Result<Parsed> {
         SqlStatement::CreateExternalTable(_) => plan(statement, StatementKind::Ddl, true),
         SqlStatement::CopyTo(_) => plan(statement, StatementKind::Export, true),
         SqlStatement::Reset(_) => plan(statement, StatementKind::Setting, true),
-        SqlStatement::Explain(_) => plan(statement, StatementKind::Query, false),
+        SqlStatement::Explain(explain) => {
+            let change = match explain.statement.as_ref() {
+                SqlStatement::Statement(inner) => Change::of(inner)?,
+                _ => None,
+            };
+            match change {
+                Some(_) if explain.options.analyze => Err(Error::unimplemented("EXPLAIN ANALYZE runs queries only")),
+                Some(change) => {
+                    let command = Command::Change { change, explain: Some(explain) };
+                    Ok(Parsed { command, kind: StatementKind::Query, is_update: false })
+                }
+                None => plan(SqlStatement::Explain(explain), StatementKind::Query, false),
+            }
+        }
         SqlStatement::Statement(ast) => classify_ast(*ast),
     }
 }
 
 fn classify_ast(mut ast: Ast) -> Result<Parsed> {
+    if let Some(change) = Change::of(&ast)? {
+        let command = Command::Change { change, explain: None };
+        return Ok(Parsed { command, kind: StatementKind::Change, is_update: true });
+    }
+    if let Some(command) = transaction_command(&ast)? {
+        let command = Command::Transaction(command);
+        return Ok(Parsed { command, kind: StatementKind::Setting, is_update: true });
+    }
     let (kind, is_update) = match &ast {
+        Ast::Insert(insert) if insert.returning.is_some() => {
+            return Err(Error::unimplemented("INSERT .. RETURNING is not supported"));
+        }
         Ast::Insert(_) => (StatementKind::Insert, true),
         Ast::CreateTable(_) | Ast::CreateView(_) | Ast::CreateSchema { .. } => (StatementKind::Ddl, true),
         Ast::Drop { .. } => return parse_drop(&ast),
         Ast::AlterTable(alter) => return Ok(ddl(Command::Alter(alter.clone()))),
         Ast::Comment { .. } => return parse_comment(&ast).map(|comment| ddl(Command::Comment(comment))),
+        Ast::Truncate(truncate) => return parse_truncate(truncate),
         Ast::Set(_) => (StatementKind::Setting, true),
         other => {
             refuse(other)?;
@@ -352,6 +399,41 @@ fn parse_comment(ast: &Ast) -> Result<CommentOn> {
     Ok(CommentOn { object, kind, text: comment.clone(), if_exists: *if_exists })
 }
 
+fn transaction_command(ast: &Ast) -> Result<Option<TransactionCommand>> {
+    Ok(Some(match ast {
+        Ast::StartTransaction { modes, statements, .. } => {
+            if !statements.is_empty() {
+                return Err(Error::invalid("send BEGIN and the statements of the transaction one by one"));
+            }
+            for mode in modes {
+                let TransactionMode::IsolationLevel(level) = mode else { continue };
+                if *level == TransactionIsolationLevel::Serializable {
+                    return Err(Error::unimplemented("transactions are isolated by snapshots, not serializable"));
+                }
+            }
+            TransactionCommand::Begin
+        }
+        Ast::Commit { chain: true, .. } | Ast::Rollback { chain: true, .. } => {
+            return Err(Error::unimplemented("AND CHAIN is not supported; send BEGIN again"));
+        }
+        Ast::Commit { .. } => TransactionCommand::Commit,
+        Ast::Rollback { savepoint: None, .. } => TransactionCommand::RollBack,
+        Ast::Rollback { savepoint: Some(name), .. } => TransactionCommand::RollBackTo(normalized(name)),
+        Ast::Savepoint { name } => TransactionCommand::Savepoint(normalized(name)),
+        Ast::ReleaseSavepoint { name } => TransactionCommand::Release(normalized(name)),
+        _ => return Ok(None),
+    }))
+}
+
+fn parse_truncate(truncate: &Truncate) -> Result<Parsed> {
+    if truncate.partitions.is_some() || truncate.on_cluster.is_some() {
+        return Err(Error::unimplemented("TRUNCATE takes names of tables only"));
+    }
+    let names = truncate.table_names.iter().map(|target| NameParts::new(&target.name)).collect::<Result<_>>()?;
+    let command = Command::Truncate { names, if_exists: truncate.if_exists };
+    Ok(Parsed { command, kind: StatementKind::Change, is_update: true })
+}
+
 fn parse_drop(ast: &Ast) -> Result<Parsed> {
     let Ast::Drop { object_type, if_exists, names, cascade, restrict, .. } = ast else {
         return Err(Error::invalid("not a DROP statement"));
@@ -370,15 +452,6 @@ fn parse_drop(ast: &Ast) -> Result<Parsed> {
 /// Refuses statements with what to do instead. What is not named here goes to the planner, which refuses by itself.
 fn refuse(ast: &Ast) -> Result<()> {
     let message = match ast {
-        Ast::Update { .. } => "UPDATE is not supported; write the new rows with CREATE OR REPLACE TABLE .. AS SELECT",
-        Ast::Delete { .. } => "DELETE is not supported; keep the other rows with CREATE OR REPLACE TABLE .. AS SELECT",
-        Ast::Merge { .. } => "MERGE is not supported; build the result with CREATE OR REPLACE TABLE .. AS SELECT",
-        Ast::Truncate { .. } => {
-            "TRUNCATE is not supported; use DROP TABLE and CREATE TABLE, or CREATE OR REPLACE TABLE"
-        }
-        Ast::StartTransaction { .. } | Ast::Commit { .. } | Ast::Rollback { .. } | Ast::Savepoint { .. } => {
-            "transactions are not supported; every statement commits by itself"
-        }
         Ast::AlterView { .. } => "ALTER VIEW is not supported; use CREATE OR REPLACE VIEW",
         Ast::AlterSchema(_) => "ALTER SCHEMA is not supported; make another one with CREATE SCHEMA",
         Ast::Prepare { .. } | Ast::Execute { .. } | Ast::Deallocate { .. } => {
@@ -493,6 +566,12 @@ mod tests {
             ("drop table if exists a, b", StatementKind::Ddl, true),
             ("optimize table s.t;", StatementKind::Ddl, true),
             ("set datafusion.execution.batch_size = 10", StatementKind::Setting, true),
+            ("update t set a = 1", StatementKind::Change, true),
+            ("with s as (select 1 as a) delete from t using s where t.a = s.a", StatementKind::Change, true),
+            ("explain update t set a = 1", StatementKind::Query, false),
+            ("truncate table t", StatementKind::Change, true),
+            ("begin", StatementKind::Setting, true),
+            ("rollback to savepoint s", StatementKind::Setting, true),
         ] {
             let parsed = parse(sql).unwrap();
             assert_eq!((parsed.kind, parsed.is_update), (kind, is_update), "{sql}");
@@ -507,11 +586,18 @@ mod tests {
             ("select 1; select 2", ErrorKind::InvalidArgument, "one statement"),
             ("selec 1", ErrorKind::InvalidArgument, "SQL syntax"),
             ("select ? + $1", ErrorKind::InvalidArgument, "not both"),
-            ("update t set a = 1", ErrorKind::Unimplemented, "CREATE OR REPLACE"),
-            ("delete from t", ErrorKind::Unimplemented, "CREATE OR REPLACE"),
-            ("truncate table t", ErrorKind::Unimplemented, "TRUNCATE"),
-            ("begin", ErrorKind::Unimplemented, "commits by itself"),
-            ("commit", ErrorKind::Unimplemented, "commits by itself"),
+            ("update t set a = 1 returning a", ErrorKind::Unimplemented, "RETURNING"),
+            ("delete from t returning *", ErrorKind::Unimplemented, "RETURNING"),
+            ("delete from a, b", ErrorKind::Unimplemented, "several tables"),
+            ("update t set a = 1 order by a", ErrorKind::InvalidArgument, "needs a LIMIT"),
+            (
+                "merge into t using s on t.a = s.a when matched then insert values (1)",
+                ErrorKind::InvalidArgument,
+                "INSERT",
+            ),
+            ("explain analyze delete from t", ErrorKind::Unimplemented, "queries only"),
+            ("begin isolation level serializable", ErrorKind::Unimplemented, "snapshots"),
+            ("commit and chain", ErrorKind::Unimplemented, "CHAIN"),
         ] {
             let error = parse(sql).unwrap_err();
             assert_eq!(error.kind(), kind, "{sql}: {error}");

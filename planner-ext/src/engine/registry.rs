@@ -22,25 +22,29 @@ pub enum StatementKind {
     Query,
     /// INSERT and COPY FROM.
     Insert,
+    /// UPDATE, DELETE, MERGE, TRUNCATE.
+    Change,
     /// CREATE, DROP.
     Ddl,
     /// COPY TO.
     Export,
     /// Bulk ingest.
     Ingest,
-    /// SET, RESET.
+    /// SET, RESET, BEGIN, COMMIT, ROLLBACK, savepoints.
     Setting,
 }
 
 impl StatementKind {
     /// All kinds.
-    pub const ALL: [Self; 6] = [Self::Query, Self::Insert, Self::Ddl, Self::Export, Self::Ingest, Self::Setting];
+    pub const ALL: [Self; 7] =
+        [Self::Query, Self::Insert, Self::Change, Self::Ddl, Self::Export, Self::Ingest, Self::Setting];
 
     /// Lower-case name, as in metrics and SQL.
     pub fn name(self) -> &'static str {
         match self {
             Self::Query => "query",
             Self::Insert => "insert",
+            Self::Change => "change",
             Self::Ddl => "ddl",
             Self::Export => "export",
             Self::Ingest => "ingest",
@@ -139,7 +143,7 @@ pub const DURATION_BUCKETS_US: [u64; 10] =
 /// Monotone counts since the engine started.
 #[derive(Debug, Default)]
 pub struct Counters {
-    ended: [[AtomicU64; 3]; 6],
+    ended: [[AtomicU64; 3]; 7],
     durations: [AtomicU64; DURATION_BUCKETS_US.len() + 1],
     duration_sum_us: AtomicU64,
     rejected: AtomicU64,

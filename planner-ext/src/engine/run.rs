@@ -23,11 +23,12 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::DropGuard;
 
 use super::admission::Turn;
-use super::insert::name_null_column;
+use super::change::{run_change, truncate};
 use super::interrupt::interruptible;
 use super::parse::Command;
-use super::registry::{StatementState, Ticket};
+use super::registry::{StatementKind, StatementState, Ticket};
 use super::statement::{Planned, Prepared, RunningQuery};
+use super::transaction::{Running, Transaction};
 use super::{Engine, alter, copy, ddl, optimize};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -110,10 +111,10 @@ async fn run_query(
     header: &mut Option<Header>,
     rows: &Rows,
 ) -> Result<()> {
+    let _running = prepared.transaction().map(Running::new);
     let planned = prepared.current_plan().await?;
     let planned = planned.ok_or_else(|| Error::new(ErrorKind::Internal, "a query without a plan"))?;
-    let planned = prepared.bind(planned, parameters.as_ref())?.pop();
-    let planned = planned.ok_or_else(|| Error::invalid("no row of parameters was bound"))?;
+    let planned = prepared.bind(planned, parameters.as_ref())?;
     let engine = prepared.session().engine();
     let _turn = turn(engine, ticket).await?;
     let (mut stream, first) = open(engine, ticket, &planned).await?;
@@ -173,7 +174,20 @@ fn has_hash_join(plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {
 
 /// Executes a plan of ours and returns its rows.
 pub(super) async fn execute(engine: &Engine, ticket: &Ticket, planned: &Planned) -> Result<SendableRecordBatchStream> {
-    let state = planned.snapshot.state();
+    execute_with(engine, ticket, planned, true).await
+}
+
+/// As [`execute`]; without hash joins, which cannot spill, if they are not wanted.
+pub(super) async fn execute_with(
+    engine: &Engine,
+    ticket: &Ticket,
+    planned: &Planned,
+    hash_joins: bool,
+) -> Result<SendableRecordBatchStream> {
+    let mut state = planned.snapshot.state();
+    if !hash_joins {
+        state.config_mut().options_mut().optimizer.prefer_hash_join = false;
+    }
     let plan = physical_plan(&state, ticket, planned).await?;
     Ok(execute_stream(plan, task_context(engine, &state)?)?)
 }
@@ -205,14 +219,35 @@ pub(super) async fn update(prepared: Arc<Prepared>, ticket: Ticket, parameters: 
 }
 
 async fn run_update(prepared: &Prepared, ticket: &Ticket, parameters: Option<&RecordBatch>) -> Result<u64> {
+    let transaction = prepared.transaction();
+    let _running = transaction.clone().map(Running::new);
+    if let Some(transaction) = transaction.as_ref().filter(|_| prepared.kind() == StatementKind::Ddl) {
+        transaction.define()?;
+        let done = run_command(prepared, ticket, parameters, None).await;
+        transaction.define()?;
+        return done;
+    }
+    run_command(prepared, ticket, parameters, transaction).await
+}
+
+/// Runs what the statement says, in a transaction or outside of any.
+async fn run_command(
+    prepared: &Prepared,
+    ticket: &Ticket,
+    parameters: Option<&RecordBatch>,
+    transaction: Option<Arc<Transaction>>,
+) -> Result<u64> {
     let session = prepared.session();
     let engine = session.engine();
     let extras = match &prepared.parsed().command {
         Command::Alter(alter) => return alter::alter_table(session, alter).await,
         Command::Comment(comment) => return alter::comment_on(session, comment).await,
         Command::Drop(command) => return ddl::drop_objects(session, command).await,
-        Command::CopyFrom(command) => return copy::copy_from(session, ticket, command).await,
+        Command::CopyFrom(command) => return copy::copy_from(session, ticket, command, transaction).await,
         Command::Optimize(table) => return optimize::optimize(session, ticket, table).await,
+        Command::Truncate { names, if_exists } => return truncate(prepared, ticket, names, *if_exists).await,
+        Command::Transaction(command) => return command.run(session).await.map(|()| 0),
+        Command::Change { .. } => return run_change(prepared, ticket, parameters).await,
         Command::Plan { extras, .. } => extras,
     };
     let planned = prepared.current_plan().await?;
@@ -228,15 +263,16 @@ async fn run_update(prepared: &Prepared, ticket: &Ticket, parameters: Option<&Re
         LogicalPlan::Statement(PlanStatement::ResetVariable(reset)) => {
             session.set_option(&reset.variable, None).map(|()| 0)
         }
+        _ if planned.target.is_some() => run_change(prepared, ticket, parameters).await,
+        LogicalPlan::Dml(_) if transaction.is_some() => {
+            Err(Error::unimplemented("the files of an external table do not take part in transactions"))
+        }
         _ => {
-            let mut count = 0;
-            for bound in prepared.bind(planned, parameters)? {
-                let _turn = turn(engine, ticket).await?;
-                let rows = run_count(engine, ticket, &bound).await.map_err(|e| name_null_column(e, &bound.plan))?;
-                ticket.add(rows, 0);
-                count += rows;
-            }
-            Ok(count)
+            let bound = prepared.bind(planned, parameters)?;
+            let _turn = turn(engine, ticket).await?;
+            let rows = run_count(engine, ticket, &bound).await?;
+            ticket.add(rows, 0);
+            Ok(rows)
         }
     }
 }

@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 
 use super::catalog::Snapshot;
 use super::statement::Prepared;
+use super::transaction::Transaction;
 use super::{CATALOG, DEFAULT_SCHEMA, Engine};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -34,6 +35,10 @@ pub struct Session {
     set: Mutex<BTreeMap<String, String>>,
     /// Grows with each change of an option.
     settings: AtomicU64,
+    /// The transaction that SQL began.
+    pub(super) current: Mutex<Option<Arc<Transaction>>>,
+    /// Transactions that statements name, by id.
+    pub(super) transactions: Mutex<HashMap<String, Arc<Transaction>>>,
 }
 
 impl std::fmt::Debug for Session {
@@ -45,7 +50,16 @@ impl std::fmt::Debug for Session {
 impl Session {
     pub(super) fn new(id: String, user: String, engine: Arc<Engine>) -> Self {
         let config = engine.base.config().clone();
-        Self { id, user, engine, config: Mutex::new(config), set: Mutex::default(), settings: AtomicU64::new(0) }
+        Self {
+            id,
+            user,
+            engine,
+            config: Mutex::new(config),
+            set: Mutex::default(),
+            settings: AtomicU64::new(0),
+            current: Mutex::default(),
+            transactions: Mutex::default(),
+        }
     }
 
     /// Its key.
@@ -67,16 +81,28 @@ impl Session {
         self.settings.load(Ordering::Acquire)
     }
 
-    /// The catalog as a statement of this session sees it now.
+    /// The catalog as it is now, whatever a transaction of this session sees.
     pub(super) fn snapshot(&self) -> Result<Arc<Snapshot>> {
+        self.snapshot_in(None)
+    }
+
+    /// The catalog as a statement of this session sees it now, in a transaction or outside of any.
+    pub(super) fn snapshot_in(&self, transaction: Option<&Arc<Transaction>>) -> Result<Arc<Snapshot>> {
         let settings = self.settings();
         let config = self.config.lock().clone();
-        self.engine.snapshot(config, settings)
+        let versions = transaction.map(|t| t.versions()).transpose()?;
+        self.engine.snapshot(config, settings, versions)
     }
 
     /// Parses and plans one SQL statement. Runs nothing.
     pub async fn prepare(self: &Arc<Self>, sql: &str) -> Result<Arc<Prepared>> {
-        Prepared::new(Arc::clone(self), sql).await
+        Prepared::new(Arc::clone(self), sql, None).await
+    }
+
+    /// As [`Session::prepare`], for a statement of the transaction `id`.
+    pub async fn prepare_in(self: &Arc<Self>, id: &str, sql: &str) -> Result<Arc<Prepared>> {
+        let transaction = self.transaction(id)?;
+        Prepared::new(Arc::clone(self), sql, Some(transaction)).await
     }
 
     /// Catalog, schema, and the options set in this session.

@@ -10,19 +10,24 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::sql::parser::Statement as SqlStatement;
 use parking_lot::Mutex;
 
 use super::catalog::Snapshot;
-use super::insert::{bind_many, bind_one};
+use super::change::{Target, explained_insert, insert_target, plan_change};
+use super::insert::bind_one;
 use super::parse::{Command, Parsed};
 use super::registry::StatementKind;
 use super::session::Session;
+use super::transaction::Transaction;
 use super::{defaults, rows_affected_schema, run, show};
 use crate::error::{Error, ErrorKind, Result};
 
 /// A statement ready to run.
 pub struct Prepared {
     session: Arc<Session>,
+    /// The transaction it was prepared for; otherwise it belongs to the session's.
+    transaction: Option<Arc<Transaction>>,
     sql: Arc<str>,
     parsed: Parsed,
     dataset_schema: SchemaRef,
@@ -36,6 +41,8 @@ pub struct Prepared {
 pub(super) struct Planned {
     pub(super) snapshot: Arc<Snapshot>,
     pub(super) plan: LogicalPlan,
+    /// The table whose rows it changes.
+    pub(super) target: Option<Target>,
 }
 
 /// A running query. Dropping `stream` cancels it and frees what it holds.
@@ -61,14 +68,19 @@ impl std::fmt::Debug for RunningQuery {
 }
 
 impl Prepared {
-    pub(super) async fn new(session: Arc<Session>, sql: &str) -> Result<Arc<Self>> {
+    pub(super) async fn new(
+        session: Arc<Session>,
+        sql: &str,
+        transaction: Option<Arc<Transaction>>,
+    ) -> Result<Arc<Self>> {
         let sql: Arc<str> = Arc::from(sql.trim());
         let engine = Arc::clone(session.engine());
         let work = {
             let (session, sql) = (Arc::clone(&session), Arc::clone(&sql));
+            let transaction = transaction.clone().or_else(|| session.current());
             async move {
                 let parsed = super::parse::parse(&sql)?;
-                let planned = plan(&session, &parsed).await?;
+                let planned = plan(&session, &parsed, transaction.as_ref()).await?;
                 Ok((parsed, planned))
             }
         };
@@ -91,7 +103,8 @@ impl Prepared {
             Some(p) => parameter_schema(&p.plan)?,
             None => Arc::new(Schema::empty()),
         };
-        Ok(Arc::new(Self { session, sql, parsed, dataset_schema, parameters, planned: Mutex::new(planned) }))
+        let planned = Mutex::new(planned);
+        Ok(Arc::new(Self { session, transaction, sql, parsed, dataset_schema, parameters, planned }))
     }
 
     /// Columns of the result; empty for an update.
@@ -127,6 +140,11 @@ impl Prepared {
         &self.parsed
     }
 
+    /// The transaction it belongs to now; `None`: it commits by itself.
+    pub(super) fn transaction(&self) -> Option<Arc<Transaction>> {
+        self.transaction.clone().or_else(|| self.session.current())
+    }
+
     /// Starts the statement with at most one row of parameters and returns its rows. An update runs to its end and
     /// returns one row with the column `rows_affected`.
     pub async fn query(self: &Arc<Self>, parameters: Option<RecordBatch>) -> Result<RunningQuery> {
@@ -148,8 +166,7 @@ impl Prepared {
         Ok(RunningQuery { id, schema, stream })
     }
 
-    /// Runs the statement for every row of `parameters` (once without) and returns the rows affected. An INSERT of
-    /// VALUES stores all rows or none; other statements run row by row.
+    /// Runs the statement for every row of `parameters` (once without), all of it or nothing, and returns the rows affected.
     pub async fn update(self: &Arc<Self>, parameters: Option<RecordBatch>) -> Result<u64> {
         if !self.parsed.is_update {
             return Err(Error::invalid("the statement returns rows; run it as a query"));
@@ -162,8 +179,15 @@ impl Prepared {
         run::update(Arc::clone(self), ticket, parameters).await
     }
 
-    /// The plan on current versions; made anew when the catalog changed.
+    /// The plan on current versions; made anew when the catalog changed, and in a transaction always.
     pub(super) async fn current_plan(&self) -> Result<Option<Planned>> {
+        if let Some(transaction) = self.transaction() {
+            if transaction.has_ended() && !self.parsed.is_update {
+                // Planned before the end, fetched after it: what the transaction saw is still there to be read.
+                return Ok(self.planned.lock().clone());
+            }
+            return self.plan_in(&transaction).await;
+        }
         let kept = self.planned.lock().take();
         if let Some(kept) = kept
             && kept.snapshot.is_current(self.session.settings())
@@ -171,7 +195,18 @@ impl Prepared {
             *self.planned.lock() = Some(kept.clone());
             return Ok(Some(kept));
         }
-        let fresh = plan(&self.session, &self.parsed).await?;
+        let fresh = self.checked(plan(&self.session, &self.parsed, None).await?)?;
+        *self.planned.lock() = fresh.clone();
+        Ok(fresh)
+    }
+
+    /// The plan on what a transaction sees.
+    pub(super) async fn plan_in(&self, transaction: &Arc<Transaction>) -> Result<Option<Planned>> {
+        self.checked(plan(&self.session, &self.parsed, Some(transaction)).await?)
+    }
+
+    /// Refuses a plan with other columns than those that were announced.
+    fn checked(&self, fresh: Option<Planned>) -> Result<Option<Planned>> {
         if let Some(fresh) = &fresh
             && !self.parsed.is_update
             && self.parameters.fields().is_empty()
@@ -182,40 +217,58 @@ impl Prepared {
                 "the tables of this statement changed since it was prepared; prepare it again",
             ));
         }
-        *self.planned.lock() = fresh.clone();
         Ok(fresh)
     }
 
-    /// The plans to run for `parameters`: one, or one per row where they cannot be joined.
-    pub(super) fn bind(&self, planned: Planned, parameters: Option<&RecordBatch>) -> Result<Vec<Planned>> {
+    /// Refuses another number of parameters than the statement has.
+    pub(super) fn check_parameters(&self, parameters: Option<&RecordBatch>) -> Result<()> {
         let wanted = self.parameters.fields().len();
         let given = parameters.map_or(0, RecordBatch::num_columns);
         if wanted != given {
             return Err(Error::invalid(format!("the statement takes {wanted} parameters, {given} were bound")));
         }
-        let (Some(rows), true) = (parameters, wanted > 0) else { return Ok(vec![planned]) };
-        let Planned { snapshot, plan } = planned;
-        let bound = |plan| Planned { snapshot: Arc::clone(&snapshot), plan };
-        match rows.num_rows() {
-            0 => Err(Error::invalid("no row of parameters was bound")),
-            1 => Ok(vec![bound(bind_one(plan, &self.parameters, rows, 0)?)]),
-            count => match bind_many(&plan, &self.parameters, rows)? {
-                Some(joined) => Ok(vec![bound(joined)]),
-                None => (0..count).map(|row| Ok(bound(bind_one(plan.clone(), &self.parameters, rows, row)?))).collect(),
-            },
+        if given > 0 && parameters.is_some_and(|rows| rows.num_rows() == 0) {
+            return Err(Error::invalid("no row of parameters was bound"));
+        }
+        Ok(())
+    }
+
+    /// The plan with the first row of `parameters` bound.
+    pub(super) fn bind(&self, planned: Planned, parameters: Option<&RecordBatch>) -> Result<Planned> {
+        self.check_parameters(parameters)?;
+        match parameters.filter(|_| !self.parameters.fields().is_empty()) {
+            Some(rows) => Ok(Planned { plan: bind_one(planned.plan, &self.parameters, rows, 0)?, ..planned }),
+            None => Ok(planned),
         }
     }
 }
 
 /// Plans what has a plan; the commands of our own have none.
-async fn plan(session: &Arc<Session>, parsed: &Parsed) -> Result<Option<Planned>> {
-    let Command::Plan { statement, .. } = &parsed.command else { return Ok(None) };
-    let snapshot = session.snapshot()?;
+async fn plan(
+    session: &Arc<Session>,
+    parsed: &Parsed,
+    transaction: Option<&Arc<Transaction>>,
+) -> Result<Option<Planned>> {
+    let snapshot = match &parsed.command {
+        Command::Plan { .. } | Command::Change { .. } => session.snapshot_in(transaction)?,
+        _ => return Ok(None),
+    };
+    let (statement, explain) = match &parsed.command {
+        Command::Change { change, explain } => {
+            return plan_change(snapshot, change, explain.as_ref()).await.map(Some);
+        }
+        Command::Plan { statement, .. } => (statement, matches!(statement, SqlStatement::Explain(_))),
+        _ => return Ok(None),
+    };
     let statement = defaults::write_out(&snapshot, statement.clone())?;
     let statement = show::as_query(&snapshot, statement).await?;
-    let plan = snapshot.plan(statement).await?;
+    let mut plan = snapshot.plan(statement).await?;
     super::parse::check_plan(&plan)?;
-    Ok(Some(Planned { snapshot, plan }))
+    if explain {
+        plan = explained_insert(plan);
+    }
+    let target = insert_target(&snapshot, &plan)?;
+    Ok(Some(Planned { snapshot, plan, target }))
 }
 
 /// Parameters in order of their number, with the types the planner inferred.

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
+mod changes;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -389,7 +391,7 @@ async fn ingest_stores_all_rows_or_none() {
         let options: HashMap<String, String> =
             options.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
         let request = IngestRequest { schema: None, table: "t".to_owned(), mode, options };
-        server.engine.ingest(&server.session, request, schema, futures::stream::iter(rows).boxed()).await
+        server.engine.ingest(&server.session, request, schema, futures::stream::iter(rows).boxed(), None).await
     };
     let error = send(IngestMode::Append, vec![Ok(rows.clone())], &[]).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound);
@@ -488,7 +490,7 @@ async fn system_tables_show_what_is_there() {
     assert_eq!(entries.iter().filter(|e| e.kind == EntryKind::System && e.schema == "system").count(), 7);
     assert!(server.rows("SHOW TABLES").await.iter().any(|r| r.contains("public|t|")));
     server.fails("DROP TABLE system.tiers", ErrorKind::PermissionDenied, "system").await;
-    server.fails("INSERT INTO system.tiers SELECT * FROM system.tiers", ErrorKind::Unimplemented, "").await;
+    server.fails("INSERT INTO system.tiers SELECT * FROM system.tiers", ErrorKind::PermissionDenied, "system").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

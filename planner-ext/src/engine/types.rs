@@ -11,6 +11,7 @@ use arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema, SchemaRef};
 use arrow::util::display::FormatOptions;
 
 use crate::error::{Error, Result};
+use crate::scan::ROW_COLUMN;
 
 /// The type in which a column is stored.
 pub(crate) fn stored_type(data_type: &DataType) -> DataType {
@@ -38,6 +39,9 @@ pub(crate) fn stored_schema(schema: &Schema, primary_key: &[String]) -> Result<S
     for field in schema.fields() {
         if field.data_type() == &DataType::Null {
             return Err(Error::invalid(format!("column '{}' has no type; give it one with CAST", field.name())));
+        }
+        if field.name() == ROW_COLUMN {
+            return Err(Error::invalid(format!("'{ROW_COLUMN}' cannot name a column; it is used inside")));
         }
         if field.name().is_empty() {
             return Err(Error::invalid("a column of a table needs a name"));

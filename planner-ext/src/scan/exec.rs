@@ -80,7 +80,7 @@ impl ScanConfig {
         fetch: Option<usize>,
         target_partitions: usize,
     ) -> Self {
-        let all = 0..source.version.chunks.len() as u32;
+        let all = (0..source.version.chunks.len() as u32).filter(|chunk| source.live_rows(*chunk) > 0);
         let (dynamic, order) = (Vec::new(), ScanOrder::Stealing);
         let (chunks, ordering) = (all.collect(), None);
         let mut config =

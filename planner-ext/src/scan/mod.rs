@@ -34,7 +34,7 @@ use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::prelude::SessionConfig;
 
 pub use exec::{ScanConfig, ScanOrder, TierScanExec};
-pub use source::ScanSource;
+pub use source::{ROW_COLUMN, ScanSource};
 
 /// Rows of a slice: the unit of filtering and of output.
 pub const SLICE_ROWS: usize = 8192;

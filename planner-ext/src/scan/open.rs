@@ -9,11 +9,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
-use arrow::array::{ArrayRef, BooleanArray, BooleanBufferBuilder};
+use arrow::array::{ArrayRef, BooleanArray, BooleanBufferBuilder, NullArray, UInt64Array};
 use datafusion::common::{DataFusionError, Result};
 use roaring::RoaringBitmap;
 use terrace_tier_store::heat::Pattern;
-use terrace_tier_store::table::Chunk;
+use terrace_tier_store::table::{Chunk, TableVersion};
 use terrace_tier_store::tier::TierId;
 use terrace_tier_store::tier::codec::StoredColumn;
 use terrace_tier_store::tier::ssd::{Admission, ColdColumns, ColdRead};
@@ -27,6 +27,7 @@ const POINT_ROWS: usize = 8;
 /// Columns of one item, ready to be sliced.
 pub(super) struct OpenChunk {
     spec: Arc<ScanSpec>,
+    item: u32,
     rows: usize,
     next: AtomicUsize,
     /// A constant column has the rows of the longest slice only.
@@ -53,6 +54,11 @@ pub(super) enum Opening {
     Cold(ColdPart),
 }
 
+/// Stands for a column whose values are not read from anywhere.
+fn no_values() -> ArrayRef {
+    Arc::new(NullArray::new(0))
+}
+
 /// A chunk with columns that are not resident.
 pub(super) struct ColdPart {
     spec: Arc<ScanSpec>,
@@ -72,6 +78,11 @@ impl OpenChunk {
         let mut missing = Vec::new();
         let mut arrays = Vec::with_capacity(spec.columns.len());
         for column in spec.columns.iter() {
+            if spec.source.is_row_column(*column) {
+                // Made slice by slice.
+                arrays.push(Some((no_values(), spec.source.home_tier())));
+                continue;
+            }
             let segment = chunk.segments.get(*column);
             if let Some(constant) = segment.and_then(|s| s.constant.as_ref()) {
                 let rows = spec.slice_rows.min(chunk.rows as usize);
@@ -92,13 +103,14 @@ impl OpenChunk {
         let gone = || DataFusionError::Internal(format!("item {item} is not part of the scanned version"));
         let delta = spec.source.delta(item).ok_or_else(gone)?;
         let batch = delta.batch();
-        let columns = spec.columns.iter().map(|c| StoredColumn::plain(Arc::clone(batch.column(*c)))).collect();
-        Ok(Arc::new(Self::new(spec, batch.num_rows(), columns, delta.deletions.clone(), None, None)))
+        let column = |c: &usize| StoredColumn::plain(batch.columns().get(*c).cloned().unwrap_or_else(no_values));
+        let columns = spec.columns.iter().map(column).collect();
+        Ok(Arc::new(Self::new(spec, (item, batch.num_rows()), columns, delta.deletions.clone(), None, None)))
     }
 
     fn new(
         spec: &Arc<ScanSpec>,
-        rows: usize,
+        (item, rows): (u32, usize),
         columns: Vec<StoredColumn>,
         deletions: Option<Arc<RoaringBitmap>>,
         touched: Option<Touched>,
@@ -107,7 +119,7 @@ impl OpenChunk {
         let count = || AtomicUsize::new(0);
         let spec = Arc::clone(spec);
         let (next, scanned, survivors) = (count(), count(), count());
-        Self { spec, rows, next, columns, deletions, touched, scanned, survivors, _cold: cold }
+        Self { spec, item, rows, next, columns, deletions, touched, scanned, survivors, _cold: cold }
     }
 
     /// The next slice nobody has taken; `None` when all are.
@@ -127,6 +139,10 @@ impl OpenChunk {
 
     /// A slice of a read column, by its position in the scan's list.
     pub(super) fn slice(&self, slot: usize, range: &Range<usize>) -> Result<ArrayRef> {
+        if self.spec.columns.get(slot).is_some_and(|c| self.spec.source.is_row_column(*c)) {
+            let first = TableVersion::position(self.item, range.start as u32);
+            return Ok(Arc::new(UInt64Array::from_iter_values(first..first + range.len() as u64)));
+        }
         self.touch(slot, range.len());
         let gone = || DataFusionError::Internal(format!("column {slot} of a scan was not read"));
         let column = self.columns.get(slot).ok_or_else(gone)?;
@@ -204,7 +220,7 @@ impl ColdPart {
         let deletions = self.spec.source.chunk(self.item).and_then(|e| e.deletions.clone());
         let rows = self.chunk.rows as usize;
         let touched = Touched { chunk: self.chunk, tiers };
-        Ok(Arc::new(OpenChunk::new(&self.spec, rows, columns, deletions, Some(touched), cold)))
+        Ok(Arc::new(OpenChunk::new(&self.spec, (self.item, rows), columns, deletions, Some(touched), cold)))
     }
 }
 

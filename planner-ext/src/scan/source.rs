@@ -1,13 +1,17 @@
 //! What a scan reads: one version of one table, addressed by items.
 //!
-//! An item is a position in `version.chunks`, or, from there on, a position in `version.delta`.
+//! An item is a position in `version.chunks`, or, from there on, a position in `version.delta`. For statements that change
+//! rows the source has one more column, [`ROW_COLUMN`]: where in the version a row lies. Nobody else sees it.
 
 use std::sync::Arc;
 
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
 use terrace_tier_store::Store;
 use terrace_tier_store::table::{ChunkEntry, DeltaRows, Table, TableVersion};
 use terrace_tier_store::tier::TierId;
+
+/// Name of the column of row positions; no column of a table may have it.
+pub const ROW_COLUMN: &str = "__row";
 
 /// A table as one statement sees it.
 #[derive(Debug)]
@@ -19,6 +23,7 @@ pub struct ScanSource {
     /// The snapshot.
     pub version: Arc<TableVersion>,
     tiers: Vec<String>,
+    schema: SchemaRef,
 }
 
 impl ScanSource {
@@ -26,7 +31,21 @@ impl ScanSource {
     pub fn new(store: Arc<Store>, table: Arc<Table>, version: Arc<TableVersion>) -> Self {
         let mut tiers: Vec<String> = store.memory_tiers().iter().map(|t| t.name().to_owned()).collect();
         tiers.push("ssd".to_owned());
-        Self { store, table, version, tiers }
+        let schema = Arc::clone(table.schema());
+        Self { store, table, version, tiers, schema }
+    }
+
+    /// The same rows, each with its position in the version.
+    pub fn with_positions(&self) -> Self {
+        let (store, table, version) = (Arc::clone(&self.store), Arc::clone(&self.table), Arc::clone(&self.version));
+        let row: FieldRef = Arc::new(Field::new(ROW_COLUMN, DataType::UInt64, false));
+        let fields: Vec<FieldRef> = table.schema().fields().iter().cloned().chain([row]).collect();
+        Self { store, table, version, tiers: self.tiers.clone(), schema: Arc::new(Schema::new(fields)) }
+    }
+
+    /// True for the column of row positions, which is stored nowhere.
+    pub(super) fn is_row_column(&self, column: usize) -> bool {
+        column >= self.table.schema().fields().len()
     }
 
     /// Notes that `bytes` of a segment are read in place on `tier`: an emulated device takes its time for it.
@@ -36,9 +55,9 @@ impl ScanSource {
         }
     }
 
-    /// Columns of the table.
+    /// Columns of the table, and that of row positions where it was asked for.
     pub fn schema(&self) -> &SchemaRef {
-        self.table.schema()
+        &self.schema
     }
 
     /// Names of the tiers by [`TierId`]; the home tier is the last.

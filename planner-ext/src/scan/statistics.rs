@@ -30,6 +30,7 @@ pub(super) fn scan_statistics(config: &ScanConfig) -> Result<Statistics> {
     let source = &config.source;
     let mut wanted = config.projection.clone();
     wanted.extend(config.filters.iter().flat_map(collect_columns).map(|c| c.index()));
+    wanted.retain(|column| !source.is_row_column(*column));
     wanted.sort_unstable();
     wanted.dedup();
 

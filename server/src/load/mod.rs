@@ -171,7 +171,7 @@ async fn ingest_here(
     };
     let request = IngestRequest { schema: name_schema, table, mode, options };
     let rows = rows.map(Ok).boxed();
-    let stored = engine.ingest(&session, request, schema, rows).await;
+    let stored = engine.ingest(&session, request, schema, rows, None).await;
     engine.close_session(session.id());
     Ok(stored?)
 }

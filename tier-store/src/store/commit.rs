@@ -17,7 +17,7 @@ use super::core::Core;
 use super::draft::{Draft, Holder, NextVersion};
 use crate::catalog::records::encode_batches;
 use crate::catalog::{Commit, PendingCommit};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::table::ingest::SealedChunk;
 use crate::table::{DeltaRows, Durability, Table};
 
@@ -76,8 +76,18 @@ impl Core {
     /// Commits all of `writes` or nothing, and publishes the new versions.
     ///
     /// # Errors
-    /// [`crate::Error::Conflict`] when a row to delete was deleted by somebody else, or a table dropped.
-    pub(super) fn commit(&self, mut writes: Vec<TableWrites>) -> Result<()> {
+    /// [`Error::Conflict`] when a row to delete was deleted by somebody else, or a table dropped.
+    pub(super) fn commit(&self, writes: Vec<TableWrites>) -> Result<()> {
+        let done = self.try_commit(writes);
+        if let Err(Error::Conflict { .. }) = done {
+            // What was in the way may still wait for the disk; who tries again must see it.
+            let submitted = self.submit(Commit::default(), Vec::new());
+            self.complete(submitted)?;
+        }
+        done
+    }
+
+    fn try_commit(&self, mut writes: Vec<TableWrites>) -> Result<()> {
         writes.retain(|w| !w.is_empty());
         writes.sort_by_key(|w| w.table.id());
         let logged = writes.iter().any(TableWrites::needs_log);

@@ -86,6 +86,11 @@ impl Transaction {
         Ok(())
     }
 
+    /// True when there is something to commit.
+    pub fn has_changes(&self) -> bool {
+        !self.tables.is_empty()
+    }
+
     /// Marks the present state.
     pub fn savepoint(&self) -> Savepoint {
         Savepoint(self.tables.clone())

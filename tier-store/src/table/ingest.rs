@@ -38,6 +38,14 @@ pub struct NewRows {
     pub(crate) delta: Option<DeltaRows>,
 }
 
+impl NewRows {
+    /// How many there are.
+    pub fn rows(&self) -> u64 {
+        let chunks = self.chunks.iter().map(|c| u64::from(c.chunk.rows)).sum::<u64>();
+        chunks + self.delta.as_ref().map_or(0, DeltaRows::live_rows)
+    }
+}
+
 struct Job {
     id: ChunkId,
     batches: Vec<RecordBatch>,

@@ -84,6 +84,12 @@ impl TableVersion {
         self.chunks.iter().map(|entry| entry.chunk.damaged_segments()).sum()
     }
 
+    /// Rows that are deleted and still take their place.
+    pub fn deleted_rows(&self) -> u64 {
+        let chunks = self.chunks.iter().map(|c| &c.deletions);
+        chunks.chain(self.delta.iter().map(|d| &d.deletions)).flatten().map(|d| d.len()).sum()
+    }
+
     /// True when some row is deleted.
     pub fn has_deletions(&self) -> bool {
         self.chunks.iter().any(|c| c.deletions.is_some()) || self.delta.iter().any(|d| d.deletions.is_some())

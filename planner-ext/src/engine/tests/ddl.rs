@@ -199,7 +199,7 @@ async fn defaults_fill_what_an_insert_does_not_name() {
     let rows = batch(vec![("D", Arc::new(Int32Array::from(vec![9])) as ArrayRef)]);
     let request = IngestRequest { schema: None, table: "t".into(), mode: IngestMode::Append, options: HashMap::new() };
     let stream = futures::stream::iter([Ok(rows.clone())]).boxed();
-    server.engine.ingest(&server.session, request, rows.schema(), stream).await.unwrap();
+    server.engine.ingest(&server.session, request, rows.schema(), stream, None).await.unwrap();
     assert_eq!(server.rows("SELECT a, b, c > TIMESTAMP '2020-01-01', d FROM t WHERE d > 7").await.len(), 2);
     assert_eq!(
         server.rows("SELECT count(*) FROM t WHERE d > 7 AND a = 2 AND b = 'it''s' AND c IS NOT NULL").await,

@@ -91,11 +91,11 @@ class MetadataTest {
   }
 
   @Test
-  void theProductIsNamedAndTransactionsAreNotPromised() throws SQLException {
+  void theProductIsNamedAndTransactionsAreSnapshots() throws SQLException {
     assertTrue(metadata.getDatabaseProductName().toLowerCase().contains("terrace"));
     assertNotNull(metadata.getDatabaseProductVersion());
     assertEquals("\"", metadata.getIdentifierQuoteString());
-    assertFalse(metadata.supportsTransactions());
+    assertTrue(metadata.supportsTransactions());
     assertFalse(metadata.isReadOnly());
   }
 

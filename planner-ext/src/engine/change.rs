@@ -1,0 +1,410 @@
+//! Running changes: rows of a query become deleted positions and new rows of one transaction.
+//!
+//! Positions are collected as bitmaps and new rows go to chunk files while the query runs, so memory is bounded. Old and
+//! new rows change hands together, when the query has ended well. A statement outside of a transaction commits by
+//! itself; when another transaction was faster it runs again on what that one left, because nothing was sent to the
+//! client yet.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, BooleanArray, Int64Array, RecordBatch, UInt64Array, cast::AsArray};
+use arrow::compute::filter_record_batch;
+use arrow::datatypes::{DataType, Field, Int64Type, SchemaRef, UInt64Type};
+use datafusion::error::DataFusionError;
+use datafusion::logical_expr::expr::{Alias, Case, Placeholder};
+use datafusion::logical_expr::{
+    Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Projection, WriteOp, dml::InsertOp,
+};
+use datafusion::sql::parser::{ExplainStatement, Statement as SqlStatement};
+use futures::StreamExt;
+use roaring::RoaringTreemap;
+use terrace_tier_store::table::{Table, TableVersion};
+
+use super::catalog::Snapshot;
+use super::ingest::clustered;
+use super::insert::{bind_many, bind_one, name_null_column};
+use super::parse::{NameParts, table_name};
+use super::registry::Ticket;
+use super::rewrite::{Change, Effect, MergeEffect, Rewritten, TargetColumn};
+use super::run;
+use super::statement::{Planned, Prepared};
+use super::transaction::Transaction;
+use super::types::with_columns;
+use crate::error::{Error, ErrorKind, Result};
+use crate::scan::ROW_COLUMN;
+use crate::sink::IngestWriter;
+
+/// How often a statement that commits by itself runs until it gives up against faster ones.
+const ATTEMPTS: usize = 10;
+
+/// The table that a plan changes.
+#[derive(Debug, Clone)]
+pub(super) struct Target {
+    pub(super) table: Arc<Table>,
+    /// The version that positions in the plan's rows mean.
+    pub(super) seen: Arc<TableVersion>,
+    pub(super) effect: Effect,
+}
+
+/// Plans the query of a change on `snapshot`, or EXPLAIN of it.
+pub(super) async fn plan_change(
+    snapshot: Arc<Snapshot>,
+    change: &Change,
+    explain: Option<&ExplainStatement>,
+) -> Result<Planned> {
+    let name = change.target.resolve(snapshot.default_schema());
+    let provider = snapshot.writable(&name)?;
+    let schema = provider.table().schema();
+    let columns = schema.fields().iter().zip(&provider.table().definition().columns).map(|(field, column)| {
+        let default = column.default.clone().unwrap_or_else(|| "NULL".to_owned());
+        TargetColumn { name: field.name().clone(), default }
+    });
+    let columns: Vec<TargetColumn> = columns.collect();
+    let Rewritten { mut query, effect } = change.rewrite(&columns)?;
+    if let Some(explain) = explain {
+        query = SqlStatement::Explain(ExplainStatement { statement: Box::new(query), ..explain.clone() });
+        let plan = snapshot.plan_on_target(query, &name).await?;
+        return Ok(Planned { snapshot, plan, target: None });
+    }
+    let plan = snapshot.plan_on_target(query, &name).await?;
+    let plan = match &effect {
+        Effect::Update => typed(plan, schema, 1)?,
+        Effect::Merge(_) => typed(plan, schema, 2)?,
+        Effect::Delete | Effect::Insert => plan,
+    };
+    let (table, seen) = (Arc::clone(provider.table()), Arc::clone(provider.version()));
+    Ok(Planned { snapshot, plan, target: Some(Target { table, seen, effect }) })
+}
+
+/// EXPLAIN of an INSERT shows the plan of its rows.
+pub(super) fn explained_insert(plan: LogicalPlan) -> LogicalPlan {
+    match plan {
+        LogicalPlan::Explain(mut explain) => {
+            if let LogicalPlan::Dml(dml) = explain.plan.as_ref() {
+                explain.plan = Arc::clone(&dml.input);
+            }
+            LogicalPlan::Explain(explain)
+        }
+        other => other,
+    }
+}
+
+/// Casts the values from output column `first` on to the types of the table's columns, in every branch by itself: a value
+/// that one branch leaves alone must not take the type of another's.
+fn typed(plan: LogicalPlan, schema: &SchemaRef, first: usize) -> Result<LogicalPlan> {
+    let LogicalPlan::Projection(Projection { expr, input, .. }) = plan else {
+        return Err(Error::unimplemented("a change of this form is not supported"));
+    };
+    let fields = std::iter::repeat_n(None, first).chain(schema.fields().iter().map(|f| Some(f.as_ref())));
+    let typed = expr.into_iter().zip(fields).map(|(expr, field)| match (expr, field) {
+        (Expr::Alias(Alias { expr, name, .. }), Some(field)) => Ok(assign(*expr, field, &input)?.alias(name)),
+        (other, Some(field)) => Ok(assign(other, field, &input)?.alias(field.name())),
+        (other, None) => Ok(other),
+    });
+    let typed = typed.collect::<Result<Vec<_>>>()?;
+    Ok(LogicalPlanBuilder::from(Arc::unwrap_or_clone(input)).project(typed)?.build()?)
+}
+
+fn assign(value: Expr, field: &Field, input: &LogicalPlan) -> Result<Expr> {
+    match value {
+        Expr::Placeholder(Placeholder { id, field: None }) => {
+            let parameter = Field::new(&id, field.data_type().clone(), true);
+            Ok(Expr::Placeholder(Placeholder::new_with_field(id, Some(Arc::new(parameter)))))
+        }
+        Expr::Case(Case { expr: None, when_then_expr, else_expr }) => {
+            let branch = |(when, then): (Box<Expr>, Box<Expr>)| Ok((when, Box::new(assign(*then, field, input)?)));
+            let branches = when_then_expr.into_iter().map(branch).collect::<Result<Vec<_>>>()?;
+            let otherwise = else_expr.map(|e| assign(*e, field, input).map(Box::new)).transpose()?;
+            Ok(Expr::Case(Case { expr: None, when_then_expr: branches, else_expr: otherwise }))
+        }
+        other => other.cast_to(field.data_type(), input.schema()).map_err(|error| {
+            let why = Error::from(error);
+            Error::invalid(format!("column '{}' is {}: {}", field.name(), field.data_type(), why.message()))
+        }),
+    }
+}
+
+/// The target of a planned INSERT into a table of the store; `None` for others (files take rows by themselves).
+pub(super) fn insert_target(snapshot: &Arc<Snapshot>, plan: &LogicalPlan) -> Result<Option<Target>> {
+    let LogicalPlan::Dml(dml) = plan else { return Ok(None) };
+    let WriteOp::Insert(op) = &dml.op else { return Ok(None) };
+    let name = table_name(&dml.table_name, snapshot.default_schema())?;
+    if snapshot.is_external(&name) {
+        return Ok(None);
+    }
+    let provider = snapshot.writable(&name)?;
+    if *op != InsertOp::Append {
+        return Err(Error::unimplemented(format!("{op} is not supported; use CREATE OR REPLACE TABLE .. AS SELECT")));
+    }
+    let (table, seen) = (Arc::clone(provider.table()), Arc::clone(provider.version()));
+    Ok(Some(Target { table, seen, effect: Effect::Insert }))
+}
+
+/// Runs a statement that changes rows, once per row of `parameters`: all of it happens, or nothing. Returns the rows
+/// affected.
+pub(super) async fn run_change(prepared: &Prepared, ticket: &Ticket, parameters: Option<&RecordBatch>) -> Result<u64> {
+    if let Some(transaction) = prepared.transaction() {
+        let _alone = transaction.writing.lock().await;
+        let mark = transaction.mark()?;
+        let done = run_in(prepared, ticket, &transaction, true, parameters).await;
+        if done.is_err() {
+            transaction.return_to(mark)?;
+        }
+        return done;
+    }
+    let mut attempt = 1;
+    loop {
+        let transaction = Transaction::new(ticket.id().to_owned(), prepared.session().engine());
+        let done = match run_in(prepared, ticket, &transaction, false, parameters).await {
+            Ok(count) => transaction.commit().await.map(|()| count),
+            Err(error) => Err(error),
+        };
+        match done {
+            Err(error) if error.kind() == ErrorKind::Aborted && attempt < ATTEMPTS => attempt += 1,
+            Ok(count) => {
+                ticket.add(count, 0);
+                return Ok(count);
+            }
+            done => return done,
+        }
+    }
+}
+
+async fn run_in(
+    prepared: &Prepared,
+    ticket: &Ticket,
+    transaction: &Arc<Transaction>,
+    explicit: bool,
+    parameters: Option<&RecordBatch>,
+) -> Result<u64> {
+    let rows = parameters.map_or(1, RecordBatch::num_rows);
+    let several = rows > 1;
+    prepared.check_parameters(parameters)?;
+    let mut first = match explicit || several {
+        // Each run sees what the one before it did.
+        true => prepared.plan_in(transaction).await?,
+        false => prepared.current_plan().await?,
+    };
+    let wanted = prepared.parameter_schema();
+    let mut count = 0;
+    for row in 0..rows {
+        let planned = match first.take() {
+            Some(planned) => Some(planned),
+            None => prepared.plan_in(transaction).await?,
+        };
+        let mut planned = planned.ok_or_else(|| Error::new(ErrorKind::Internal, "a change without a plan"))?;
+        match parameters {
+            Some(all) if several && row == 0 => {
+                if let Some(joined) = bind_many(&planned.plan, &wanted, all)? {
+                    planned.plan = joined;
+                    return run_one(prepared, ticket, transaction, planned).await;
+                }
+                planned.plan = bind_one(planned.plan, &wanted, all, row)?;
+            }
+            Some(all) if !wanted.fields().is_empty() => planned.plan = bind_one(planned.plan, &wanted, all, row)?,
+            _ => {}
+        }
+        count += run_one(prepared, ticket, transaction, planned).await?;
+    }
+    Ok(count)
+}
+
+async fn run_one(
+    prepared: &Prepared,
+    ticket: &Ticket,
+    transaction: &Arc<Transaction>,
+    mut planned: Planned,
+) -> Result<u64> {
+    let engine = prepared.session().engine();
+    let target = planned.target.take().ok_or_else(|| Error::new(ErrorKind::Internal, "a change without a table"))?;
+    let _turn = run::turn(engine, ticket).await?;
+    let whole = planned.plan.clone();
+    if let LogicalPlan::Dml(dml) = planned.plan {
+        planned.plan = clustered(Arc::unwrap_or_clone(dml.input), target.table.options())?;
+    }
+    let collected = collect(prepared, ticket, &planned, &target).await.map_err(|e| name_null_column(e, &whole))?;
+    let (Collected { positions, count, writer }, transaction) = (collected, Arc::clone(transaction));
+    let added = match writer {
+        Some(writer) => Some(writer.hand_over().await?),
+        None => None,
+    };
+    let change = move || transaction.change(&target.table, &target.seen, &positions, added);
+    engine.blocking(change).await?;
+    Ok(count)
+}
+
+/// What a query of a change gave.
+struct Collected {
+    positions: RoaringTreemap,
+    count: u64,
+    writer: Option<IngestWriter>,
+}
+
+/// Runs the query. A hash join cannot spill: when memory ends, the query runs once more with sort-merge joins.
+async fn collect(prepared: &Prepared, ticket: &Ticket, planned: &Planned, target: &Target) -> Result<Collected> {
+    let engine = prepared.session().engine();
+    let mut sorted_joins = false;
+    loop {
+        let collected = async {
+            let mut rows = run::execute_with(engine, ticket, planned, !sorted_joins).await?;
+            let mut collected = Collected { positions: RoaringTreemap::new(), count: 0, writer: None };
+            while let Some(batch) = rows.next().await {
+                let batch = batch?;
+                if let Some(new) = collected.take(&target.effect, &batch)? {
+                    let (columns, count) = (new.columns().to_vec(), new.num_rows());
+                    let new = with_columns(target.table.schema(), columns, count)?;
+                    let (store, table) = (Arc::clone(&engine.store), Arc::clone(&target.table));
+                    let open = move || Ok(store.ingest(&table));
+                    collected.writer.get_or_insert_with(|| IngestWriter::start(open)).write(new).await?;
+                }
+            }
+            Ok::<_, DataFusionOrOurs>(collected)
+        };
+        match collected.await {
+            Err(DataFusionOrOurs::Plan(error))
+                if !sorted_joins && matches!(error.find_root(), DataFusionError::ResourcesExhausted(_)) =>
+            {
+                sorted_joins = true;
+            }
+            Err(error) => return Err(error.into()),
+            Ok(collected) => return Ok(collected),
+        }
+    }
+}
+
+/// Errors of the plan keep their type until it is decided whether to try again.
+enum DataFusionOrOurs {
+    Plan(DataFusionError),
+    Ours(Error),
+}
+
+impl From<DataFusionError> for DataFusionOrOurs {
+    fn from(error: DataFusionError) -> Self {
+        Self::Plan(error)
+    }
+}
+
+impl From<Error> for DataFusionOrOurs {
+    fn from(error: Error) -> Self {
+        Self::Ours(error)
+    }
+}
+
+impl From<DataFusionOrOurs> for Error {
+    fn from(error: DataFusionOrOurs) -> Self {
+        match error {
+            DataFusionOrOurs::Plan(error) => error.into(),
+            DataFusionOrOurs::Ours(error) => error,
+        }
+    }
+}
+
+impl Collected {
+    /// Notes the positions of a batch and returns its new rows, if any.
+    fn take(&mut self, effect: &Effect, batch: &RecordBatch) -> Result<Option<RecordBatch>> {
+        let new = match effect {
+            Effect::Insert => {
+                self.count += batch.num_rows() as u64;
+                batch.clone()
+            }
+            Effect::Delete => {
+                self.positions.extend(positions(batch)?.values());
+                self.count = self.positions.len();
+                return Ok(None);
+            }
+            Effect::Update => {
+                let rows = positions(batch)?;
+                let fresh: BooleanArray = rows.values().iter().map(|row| Some(self.positions.insert(*row))).collect();
+                self.count = self.positions.len();
+                let kept = if fresh.true_count() == batch.num_rows() {
+                    batch.clone()
+                } else {
+                    filter_record_batch(batch, &fresh)?
+                };
+                without_first(&kept, 1)?
+            }
+            Effect::Merge(effects) => {
+                let stays = self.merge(effects, batch)?;
+                without_first(&filter_record_batch(batch, &stays)?, 2)?
+            }
+        };
+        Ok(Some(new).filter(|rows| rows.num_rows() > 0))
+    }
+
+    /// Which rows of a batch are new ones.
+    fn merge(&mut self, effects: &[MergeEffect], batch: &RecordBatch) -> Result<BooleanArray> {
+        let rows = positions(batch)?;
+        let which = batch.column_by_name("__action").and_then(|c| c.as_primitive_opt::<Int64Type>());
+        let which: &Int64Array = which.ok_or_else(|| internal("the rows of a MERGE do not say what to do"))?;
+        let mut stays = Vec::with_capacity(batch.num_rows());
+        for (row, which) in rows.iter().zip(which) {
+            let effect = which.and_then(|n| effects.get(usize::try_from(n).ok()?));
+            if let (Some(MergeEffect::Update | MergeEffect::Delete), Some(row)) = (effect, row)
+                && !self.positions.insert(row)
+            {
+                return Err(Error::invalid(
+                    "MERGE would change a row twice: it matches several rows of the source; make their keys unique",
+                ));
+            }
+            self.count += u64::from(effect.is_some());
+            stays.push(matches!(effect, Some(MergeEffect::Insert | MergeEffect::Update)));
+        }
+        Ok(stays.into())
+    }
+}
+
+fn internal(message: &str) -> Error {
+    Error::new(ErrorKind::Internal, message)
+}
+
+/// The row positions of a batch, its first column.
+fn positions(batch: &RecordBatch) -> Result<&UInt64Array> {
+    let column = batch.columns().first().filter(|c| *c.data_type() == DataType::UInt64);
+    let column = column.and_then(|c| c.as_primitive_opt::<UInt64Type>());
+    column.ok_or_else(|| internal(&format!("a change without column {ROW_COLUMN}")))
+}
+
+fn without_first(batch: &RecordBatch, columns: usize) -> Result<RecordBatch> {
+    Ok(batch.project(&(columns..batch.num_columns()).collect::<Vec<_>>())?)
+}
+
+/// TRUNCATE: deletes all rows of the tables without reading them; returns how many there were.
+pub(super) async fn truncate(
+    prepared: &Prepared,
+    ticket: &Ticket,
+    names: &[NameParts],
+    if_exists: bool,
+) -> Result<u64> {
+    let engine = prepared.session().engine();
+    let explicit = prepared.transaction();
+    let mut attempt = 1;
+    loop {
+        let own = Transaction::new(ticket.id().to_owned(), engine);
+        let transaction = Arc::clone(explicit.as_ref().unwrap_or(&own));
+        let alone = transaction.writing.lock().await;
+        let snapshot = prepared.session().snapshot_in(Some(&transaction))?;
+        let (mut count, mut changes) = (0, Vec::new());
+        for name in names {
+            let name = name.resolve(snapshot.default_schema());
+            match snapshot.writable(&name) {
+                Err(error) if if_exists && error.kind() == ErrorKind::NotFound => {}
+                provider => {
+                    let provider = provider?;
+                    count += provider.version().live_rows();
+                    changes.push((Arc::clone(provider.table()), Arc::clone(provider.version())));
+                }
+            }
+        }
+        let worker = Arc::clone(&transaction);
+        let change = move || {
+            changes.iter().try_for_each(|(table, seen)| worker.change(table, seen, &seen.live_positions(), None))
+        };
+        engine.blocking(change).await?;
+        drop(alone);
+        let done = if explicit.is_some() { Ok(()) } else { own.commit().await };
+        match done {
+            Err(error) if error.kind() == ErrorKind::Aborted && attempt < ATTEMPTS => attempt += 1,
+            done => return done.map(|()| count),
+        }
+    }
+}

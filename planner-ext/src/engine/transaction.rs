@@ -1,0 +1,368 @@
+//! Transactions of sessions: begun, used by statements, ended.
+//!
+//! A transaction takes its snapshot of all tables at its first statement and reads it, with its own changes, until it
+//! ends. Statements that write run one after the other; one that fails leaves no trace and the transaction goes on. A
+//! transaction that has a snapshot and is not used for [`IDLE_LIMIT`] is rolled back, because old versions and files that
+//! only it reads stay as long as it does; its client is told at the next statement.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use roaring::RoaringTreemap;
+use terrace_tier_store::store::{Savepoint, Snapshot as Versions, Transaction as Work};
+use terrace_tier_store::table::{NewRows, Table, TableVersion};
+
+use super::Engine;
+use super::parse::TransactionCommand;
+use super::session::Session;
+use crate::error::{Error, ErrorKind, Result};
+
+/// Longest time without a statement.
+const IDLE_LIMIT: Duration = Duration::from_secs(600);
+
+/// Most open transactions of a session.
+const MOST_OPEN: usize = 100;
+
+/// A transaction of a session, or of one statement that commits by itself.
+pub struct Transaction {
+    id: String,
+    engine: Arc<Engine>,
+    state: Mutex<State>,
+    /// Held by a statement that writes, from planning to its change.
+    pub(super) writing: tokio::sync::Mutex<()>,
+    used_us: AtomicU64,
+    /// Statements of it that run.
+    running: AtomicUsize,
+}
+
+/// A statement of a transaction that runs: the transaction is not idle.
+pub(super) struct Running(Arc<Transaction>);
+
+impl Running {
+    pub(super) fn new(transaction: Arc<Transaction>) -> Self {
+        transaction.running.fetch_add(1, Ordering::SeqCst);
+        Self(transaction)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.used_us.store(self.0.engine.clock.now_us(), Ordering::Relaxed);
+        self.0.running.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+enum State {
+    /// No statement yet.
+    Fresh,
+    Active(Box<Active>),
+    /// Why it takes no statement any more.
+    Ended(&'static str),
+}
+
+struct Active {
+    work: Work,
+    /// What it started from; `None` for a statement that planned on versions of its own.
+    versions: Option<Versions>,
+    savepoints: Vec<(String, Savepoint)>,
+}
+
+impl std::fmt::Debug for Transaction {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Transaction").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+fn ended(why: &str) -> Error {
+    Error::new(ErrorKind::FailedPrecondition, format!("the transaction was {why}; begin another one"))
+}
+
+impl Transaction {
+    pub(super) fn new(id: String, engine: &Arc<Engine>) -> Arc<Self> {
+        let used_us = AtomicU64::new(engine.clock.now_us());
+        let (engine, state, writing) = (Arc::clone(engine), Mutex::new(State::Fresh), Default::default());
+        Arc::new(Self { id, engine, state, writing, used_us, running: AtomicUsize::new(0) })
+    }
+
+    /// Its key.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Runs `with` on the state of a transaction that goes on.
+    fn active<T>(&self, with: impl FnOnce(&mut Active) -> Result<T>) -> Result<T> {
+        self.used_us.store(self.engine.clock.now_us(), Ordering::Relaxed);
+        let mut state = self.state.lock();
+        if matches!(*state, State::Fresh) {
+            let (work, versions, savepoints) = (self.engine.store.begin(), None, Vec::new());
+            *state = State::Active(Box::new(Active { work, versions, savepoints }));
+        }
+        match &mut *state {
+            State::Active(active) => with(active),
+            State::Ended(why) => Err(ended(why)),
+            State::Fresh => Err(Error::new(ErrorKind::Internal, "a transaction did not start")),
+        }
+    }
+
+    /// The tables as a statement of the transaction sees them.
+    pub(super) fn versions(&self) -> Result<Versions> {
+        self.active(|active| {
+            let Active { work, versions, .. } = active;
+            let versions = versions.get_or_insert_with(|| self.engine.store.snapshot());
+            let seen = |(table, version): &(Arc<Table>, Arc<TableVersion>)| {
+                (Arc::clone(table), work.view(table).unwrap_or_else(|| Arc::clone(version)))
+            };
+            Ok(versions.iter().map(seen).collect())
+        })
+    }
+
+    /// Deletes rows at positions of `seen` and adds rows. Blocks while rows are written.
+    pub(super) fn change(
+        &self,
+        table: &Arc<Table>,
+        seen: &Arc<TableVersion>,
+        deleted: &RoaringTreemap,
+        added: Option<NewRows>,
+    ) -> Result<()> {
+        self.active(|active| Ok(active.work.change(table, seen, deleted, added)?))
+    }
+
+    /// Adds rows to a table and returns how many. Blocks while rows are written.
+    pub(super) fn add(&self, table: &Arc<Table>, rows: NewRows) -> Result<u64> {
+        let versions = self.versions()?;
+        let seen = versions.iter().find(|(known, _)| known.id() == table.id());
+        let seen = seen.map_or_else(|| table.version(), |(_, version)| Arc::clone(version));
+        let count = rows.rows();
+        self.change(table, &seen, &RoaringTreemap::new(), Some(rows))?;
+        Ok(count)
+    }
+
+    /// Lets a statement that creates, alters or drops something run: it commits by itself, and the transaction goes on as if
+    /// it began after it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::FailedPrecondition`] when there are changes, which would have to be committed with it.
+    pub(super) fn define(&self) -> Result<()> {
+        if self.active(|active| Ok(active.work.has_changes()))? {
+            let message = "tables, views and schemas cannot be created, altered or dropped after changes of rows in the \
+                           same transaction; COMMIT or ROLLBACK it first";
+            return Err(Error::new(ErrorKind::FailedPrecondition, message));
+        }
+        self.active(|active| {
+            active.versions = None;
+            Ok(())
+        })
+    }
+
+    pub(super) fn mark(&self) -> Result<Savepoint> {
+        self.active(|active| Ok(active.work.savepoint()))
+    }
+
+    pub(super) fn return_to(&self, mark: Savepoint) -> Result<()> {
+        self.active(|active| {
+            active.work.roll_back_to(mark);
+            Ok(())
+        })
+    }
+
+    /// Sets a savepoint; one of the same name is hidden until the new one is released.
+    pub fn savepoint(&self, name: &str) -> Result<()> {
+        self.active(|active| {
+            let mark = active.work.savepoint();
+            active.savepoints.push((name.to_owned(), mark));
+            Ok(())
+        })
+    }
+
+    /// Forgets a savepoint and those after it, or first undoes what was done since it was set.
+    pub fn end_savepoint(&self, name: &str, roll_back: bool) -> Result<()> {
+        self.active(|active| {
+            let missing = || Error::new(ErrorKind::NotFound, format!("savepoint '{name}' does not exist"));
+            let at = active.savepoints.iter().rposition(|(known, _)| known == name).ok_or_else(missing)?;
+            if roll_back {
+                // It stays, so that one can return to it again.
+                active.savepoints.truncate(at + 1);
+                let mark = active.savepoints.last().map(|(_, mark)| mark.clone()).ok_or_else(missing)?;
+                active.work.roll_back_to(mark);
+            } else {
+                active.savepoints.truncate(at);
+            }
+            Ok(())
+        })
+    }
+
+    /// Makes its changes durable and visible.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Aborted`] when another transaction changed the same rows first: it is rolled back then.
+    pub async fn commit(&self) -> Result<()> {
+        let _last = self.writing.lock().await;
+        let state = std::mem::replace(&mut *self.state.lock(), State::Ended("committed"));
+        match state {
+            State::Fresh => Ok(()),
+            State::Active(active) => {
+                let done = self.engine.blocking(move || Ok(active.work.commit()?)).await;
+                if done.is_err() {
+                    *self.state.lock() = State::Ended("rolled back when it failed to commit");
+                }
+                done
+            }
+            State::Ended(why) => {
+                *self.state.lock() = State::Ended(why);
+                Err(ended(why))
+            }
+        }
+    }
+
+    /// Gives its changes up. Does nothing when it has ended.
+    pub fn roll_back(&self) {
+        self.end("rolled back");
+    }
+
+    fn end(&self, why: &'static str) {
+        let mut state = self.state.lock();
+        if !matches!(*state, State::Ended(_)) {
+            *state = State::Ended(why);
+        }
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        matches!(&*self.state.lock(), State::Ended(_))
+    }
+
+    fn is_idle(&self, now_us: u64, limit: Duration) -> bool {
+        let holds = matches!(&*self.state.lock(), State::Active(_));
+        let idle_us = now_us.saturating_sub(self.used_us.load(Ordering::Relaxed));
+        holds && self.running.load(Ordering::SeqCst) == 0 && idle_us >= limit.as_micros() as u64
+    }
+}
+
+/// Looks for idle transactions from time to time, as long as the engine lives.
+pub(super) fn watch_idle(engine: &Arc<Engine>) {
+    let (weak, cpu) = (Arc::downgrade(engine), engine.options.cpu.clone());
+    cpu.spawn(async move {
+        loop {
+            tokio::time::sleep(IDLE_LIMIT / 20).await;
+            match weak.upgrade() {
+                Some(engine) => engine.end_idle_transactions(IDLE_LIMIT),
+                None => return,
+            }
+        }
+    });
+}
+
+impl Engine {
+    /// Begins a transaction of `session` for statements that name it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::ResourceExhausted`] when the session has too many open.
+    pub fn begin(self: &Arc<Self>, session: &Session) -> Result<Arc<Transaction>> {
+        let number = self.next_transaction.fetch_add(1, Ordering::Relaxed);
+        let transaction = Transaction::new(format!("{}-t{number}", session.id()), self);
+        let mut open = session.transactions.lock();
+        if open.len() >= MOST_OPEN {
+            let message = format!("the session has {MOST_OPEN} transactions open, which is the limit; end some");
+            return Err(Error::new(ErrorKind::ResourceExhausted, message));
+        }
+        open.insert(transaction.id.clone(), Arc::clone(&transaction));
+        Ok(transaction)
+    }
+
+    /// Rolls back the transactions that nobody used for `limit`.
+    pub(super) fn end_idle_transactions(&self, limit: Duration) {
+        let now_us = self.clock.now_us();
+        let sessions: Vec<Arc<Session>> = self.sessions.lock().values().cloned().collect();
+        for session in sessions {
+            let open: Vec<_> = session.transactions.lock().values().cloned().collect();
+            for transaction in open.iter().chain(&session.current()).filter(|t| t.is_idle(now_us, limit)) {
+                tracing::info!(transaction = transaction.id, "rolled back: not used for {IDLE_LIMIT:?}");
+                transaction.end("rolled back after ten minutes without a statement");
+            }
+        }
+    }
+}
+
+impl Session {
+    /// The transaction that statements of this session belong to, unless they name another one.
+    pub(super) fn current(&self) -> Option<Arc<Transaction>> {
+        self.current.lock().clone()
+    }
+
+    /// BEGIN: statements that name no transaction belong to a new one from now on.
+    pub(super) fn begin(&self) -> Result<()> {
+        let mut current = self.current.lock();
+        if current.is_some() {
+            return Err(Error::new(
+                ErrorKind::FailedPrecondition,
+                "a transaction is in progress; COMMIT or ROLLBACK it",
+            ));
+        }
+        *current = Some(Transaction::new(format!("{}-sql", self.id()), self.engine()));
+        Ok(())
+    }
+
+    /// The transaction in progress, for SAVEPOINT and its kind.
+    pub(super) fn in_progress(&self) -> Result<Arc<Transaction>> {
+        let none = || Error::new(ErrorKind::FailedPrecondition, "no transaction is in progress; BEGIN one");
+        self.current().ok_or_else(none)
+    }
+
+    /// COMMIT and ROLLBACK.
+    pub(super) async fn end(&self, commit: bool) -> Result<()> {
+        let transaction = self.in_progress()?;
+        *self.current.lock() = None;
+        match commit {
+            true => transaction.commit().await,
+            false => {
+                transaction.roll_back();
+                Ok(())
+            }
+        }
+    }
+
+    /// The open transaction `id`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] when it ended or never was.
+    pub fn transaction(&self, id: &str) -> Result<Arc<Transaction>> {
+        let found = self.transactions.lock().get(id).cloned();
+        found.ok_or_else(|| {
+            Error::new(ErrorKind::NotFound, "the transaction is unknown or has ended; begin another one")
+        })
+    }
+
+    /// Ends the transaction `id`, by commit or roll back.
+    pub async fn end_transaction(&self, id: &str, commit: bool) -> Result<()> {
+        let transaction = self.transaction(id)?;
+        self.transactions.lock().remove(id);
+        match commit {
+            true => transaction.commit().await,
+            false => {
+                transaction.roll_back();
+                Ok(())
+            }
+        }
+    }
+
+    /// Rolls back what is open; the session ends.
+    pub(super) fn abandon(&self) {
+        let open: Vec<_> = self.transactions.lock().drain().map(|(_, transaction)| transaction).collect();
+        open.iter().chain(&self.current.lock().take()).for_each(|transaction| transaction.roll_back());
+    }
+}
+
+impl TransactionCommand {
+    /// Does what it says to the transaction of `session`.
+    pub(super) async fn run(&self, session: &Session) -> Result<()> {
+        match self {
+            Self::Begin => session.begin(),
+            Self::Commit => session.end(true).await,
+            Self::RollBack => session.end(false).await,
+            Self::Savepoint(name) => session.in_progress()?.savepoint(name),
+            Self::Release(name) => session.in_progress()?.end_savepoint(name, false),
+            Self::RollBackTo(name) => session.in_progress()?.end_savepoint(name, true),
+        }
+    }
+}
