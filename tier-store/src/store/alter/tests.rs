@@ -35,10 +35,12 @@ fn numbers(array: &ArrayRef) -> Vec<Option<i64>> {
 
 /// All rows of a version, in order, whatever their place; checks the bounds of the chunks on the way.
 fn read(store: &Store, version: &TableVersion) -> Result<Vec<Vec<Option<i64>>>> {
-    let mut rows = Vec::new();
+    let (mut rows, mut item, live) = (Vec::new(), 0, version.live_positions());
     let mut add = |columns: Vec<ArrayRef>| {
         let columns: Vec<_> = columns.iter().map(numbers).collect();
-        rows.extend((0..columns[0].len()).map(|row| columns.iter().map(|c| c[row]).collect()));
+        let kept = |row: &usize| live.contains(TableVersion::position(item, *row as u32));
+        rows.extend((0..columns[0].len()).filter(kept).map(|row| columns.iter().map(|c| c[row]).collect()));
+        item += 1;
     };
     for (position, entry) in version.chunks.iter().enumerate() {
         let chunk = &entry.chunk;
@@ -79,6 +81,7 @@ fn read(store: &Store, version: &TableVersion) -> Result<Vec<Vec<Option<i64>>>> 
 enum Step {
     Insert(u8),
     Bulk(u16),
+    Delete(u8),
     Seal,
     Epoch,
     Reopen,
@@ -94,6 +97,7 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         4 => (1..40_u8).prop_map(Step::Insert),
         2 => (1..400_u16).prop_map(Step::Bulk),
+        2 => (1..9_u8).prop_map(Step::Delete),
         2 => Just(Step::Seal),
         1 => Just(Step::Epoch),
         1 => Just(Step::Reopen),
@@ -216,6 +220,16 @@ fn run(steps: &[Step]) {
                 ingest.write(model.rows_to_insert(usize::from(*rows))).unwrap();
                 ingest.finish().unwrap();
             }
+            Step::Delete(every) => {
+                let (version, every) = (table.version(), usize::from(*every));
+                let chosen = |(at, _): &(usize, u64)| at.is_multiple_of(every);
+                let deleted = version.live_positions().into_iter().enumerate().filter(chosen).map(|(_, p)| p).collect();
+                let mut transaction = store.begin();
+                transaction.change(&table, &version, &deleted, None).unwrap();
+                transaction.commit().unwrap();
+                let mut at = 0..;
+                model.rows.retain(|_| !at.next().unwrap().is_multiple_of(every));
+            }
             Step::Seal => store.seal(&table).unwrap(),
             Step::Epoch => drop(store.tiering().run_epoch(EpochRequest::now("test")).unwrap()),
             Step::Reopen => {
@@ -225,7 +239,7 @@ fn run(steps: &[Step]) {
                 drop(store);
                 store = Store::open(Model::options(dir.path())).unwrap();
             }
-            Step::Remember => remembered.push((table, model.rows.clone())),
+            Step::Remember => remembered.push((Arc::clone(&table), table.version(), model.rows.clone())),
             altering => model.alter(&store, altering),
         }
         let table = store.table(&model.name).unwrap();
@@ -236,16 +250,14 @@ fn run(steps: &[Step]) {
     check(&store, &remembered);
 }
 
-/// A table as somebody read it, with its rows then.
-type Remembered = (Arc<Table>, Vec<Vec<Option<i64>>>);
+/// A table, a version of it, and the rows this had.
+type Remembered = (Arc<Table>, Arc<TableVersion>, Vec<Vec<Option<i64>>>);
 
 /// Who took a table before it was altered still reads what it was, and may not write to it.
 fn check(store: &Store, remembered: &[Remembered]) {
-    for (table, rows) in remembered {
-        let current = store.tables()[0].clone();
-        if !Arc::ptr_eq(&current, table) {
-            let known: Vec<_> = read(store, &table.version()).unwrap().into_iter().take(rows.len()).collect();
-            assert_eq!(&known, rows);
+    for (table, version, rows) in remembered {
+        assert_eq!(&read(store, version).unwrap(), rows);
+        if !Arc::ptr_eq(&store.tables()[0], table) {
             let empty = RecordBatch::new_empty(Arc::clone(table.schema()));
             let columns = table.schema().fields().iter().map(|f| column(f.data_type(), &[Some(1)])).collect();
             let row = RecordBatch::try_new(empty.schema(), columns).unwrap();
