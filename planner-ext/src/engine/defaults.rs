@@ -5,13 +5,16 @@
 //! is declared, not when rows arrive.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow::datatypes::{Field, Schema};
 use datafusion::common::DFSchema;
 use datafusion::common::tree_node::TreeNode;
 use datafusion::execution::session_state::SessionState;
+use datafusion::logical_expr::simplify::SimplifyContext;
 use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, col};
+use datafusion::optimizer::simplify_expressions::ExprSimplifier;
 use datafusion::sql::parser::Statement as SqlStatement;
 use datafusion::sql::sqlparser::ast::{
     Expr as AstExpr, Insert, ObjectName, Query, SetExpr, Statement as Ast, TableObject, Value, ValueWithSpan,
@@ -52,7 +55,16 @@ pub(super) fn expression(state: &SessionState, text: &str, field: &Field) -> Res
 pub(super) fn value_now(state: &SessionState, text: &str, field: &Field) -> Result<ArrayRef> {
     let expr = expression(state, text, field)?;
     let evaluate = || -> datafusion::error::Result<ArrayRef> {
-        let physical = state.create_physical_expr(expr, &DFSchema::empty())?;
+        let none = DFSchema::empty();
+        // `now()` has a value only as the optimizer gives it one.
+        let context = SimplifyContext::builder()
+            .with_schema(Arc::new(none.clone()))
+            .with_config_options(Arc::clone(state.config_options()))
+            .with_query_execution_start_time(state.execution_props().query_execution_start_time)
+            .build();
+        let simplifier = ExprSimplifier::new(context);
+        let expr = simplifier.simplify(simplifier.coerce(expr, &none)?)?;
+        let physical = state.create_physical_expr(expr, &none)?;
         let options = RecordBatchOptions::new().with_row_count(Some(1));
         let row = RecordBatch::try_new_with_options(Schema::empty().into(), Vec::new(), &options)?;
         physical.evaluate(&row)?.into_array(1)
@@ -88,8 +100,14 @@ pub(super) fn fill(state: &SessionState, plan: LogicalPlan, definition: &TableDe
 
 /// Writes the defaults into an INSERT that says DEFAULT; other statements stay as they are.
 pub(super) fn write_out(snapshot: &Snapshot, statement: SqlStatement) -> Result<SqlStatement> {
-    let SqlStatement::Statement(ast) = statement else { return Ok(statement) };
-    let mut ast = *ast;
+    let mut ast = match statement {
+        SqlStatement::Statement(ast) => *ast,
+        SqlStatement::Explain(mut explain) => {
+            explain.statement = Box::new(write_out(snapshot, *explain.statement)?);
+            return Ok(SqlStatement::Explain(explain));
+        }
+        other => return Ok(other),
+    };
     if let Ast::Insert(insert) = &mut ast
         && let TableObject::TableName(name) = &insert.table
         && let Some(table) = snapshot.definition(&NameParts::new(name)?)?

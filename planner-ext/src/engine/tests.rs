@@ -503,7 +503,7 @@ async fn errors_have_kinds_and_readable_words() {
         ("SELECT nofunction(a) FROM t", ErrorKind::InvalidArgument, "nofunction"),
         ("SELECT 1 / 0", ErrorKind::InvalidArgument, "zero"),
         ("SELECT CAST(b AS INT) FROM (VALUES ('x')) v(b)", ErrorKind::InvalidArgument, "x"),
-        ("CREATE TABLE u (a INT DEFAULT 1)", ErrorKind::Unimplemented, "DEFAULT"),
+        ("CREATE TABLE u (a INT DEFAULT b)", ErrorKind::InvalidArgument, "DEFAULT"),
         ("CREATE TABLE u (a INT) WITH (compression = 'zstd')", ErrorKind::InvalidArgument, "cluster_by"),
         ("CREATE TABLE u (a INT) WITH (cluster_by = 'z')", ErrorKind::NotFound, "z"),
         ("CREATE TABLE nope.u (a INT)", ErrorKind::NotFound, "CREATE SCHEMA nope"),
