@@ -95,8 +95,8 @@ struct ChunkHeat {
 pub struct Heritage {
     /// The chunks, with the share of the rows that came from each.
     pub(crate) parents: Vec<(ChunkId, f32)>,
-    /// Counters that its segments began with, in their order.
-    pub(crate) counts: Vec<PatternCounts>,
+    /// Counters that its segments began with, by column: the table may be altered before they are observed.
+    pub(crate) counts: Vec<(ColumnId, PatternCounts)>,
 }
 
 /// Decayed accesses of all segments. About 120 bytes per segment.
@@ -114,7 +114,7 @@ impl Heat {
         for chunk in chunks {
             let key = (chunk.table, chunk.id);
             if !self.chunks.contains_key(&key) {
-                let heir = chunk.heritage.get().map(|heritage| self.inherited(chunk, heritage));
+                let heir = chunk.heritage.get().map(|heritage| self.inherited(chunk.table, heritage));
                 let new = ChunkHeat { weight: 0.0, seen: 0, segments: Vec::new() };
                 self.chunks.insert(key, heir.unwrap_or(new));
             }
@@ -135,15 +135,15 @@ impl Heat {
     }
 
     /// The heat of a chunk before its first observation: the mean of its parents', which are known until the end of it.
-    fn inherited(&self, chunk: &Chunk, heritage: &Heritage) -> ChunkHeat {
+    fn inherited(&self, table: TableId, heritage: &Heritage) -> ChunkHeat {
         let parents = || {
-            let known = |(id, share): &(ChunkId, f32)| Some((self.chunks.get(&(chunk.table, *id))?, *share));
+            let known = |(id, share): &(ChunkId, f32)| Some((self.chunks.get(&(table, *id))?, *share));
             heritage.parents.iter().filter_map(known)
         };
         let weight = parents().map(|(parent, _)| parent.weight).fold(0.0, f32::max);
         let mut segments: Vec<Tracked> = Vec::new();
-        for (segment, last) in chunk.segments.iter().zip(&heritage.counts) {
-            let place = segment.column.0 as usize;
+        for (column, last) in &heritage.counts {
+            let place = column.0 as usize;
             segments.resize(segments.len().max(place + 1), Tracked::default());
             let Some(tracked) = segments.get_mut(place) else { continue };
             tracked.last = *last;

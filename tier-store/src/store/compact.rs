@@ -324,7 +324,8 @@ impl Legacy {
         }
         let parents = group.iter().map(|c| (c.chunk.id, share(c.live_rows()))).collect();
         // Nobody else knows the chunk yet.
-        let _ = heir.heritage.set(Heritage { parents, counts: self.counts.clone() });
+        let counts = heir.segments.iter().map(|s| s.column).zip(self.counts.iter().copied()).collect();
+        let _ = heir.heritage.set(Heritage { parents, counts });
     }
 }
 

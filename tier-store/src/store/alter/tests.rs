@@ -35,7 +35,7 @@ fn numbers(array: &ArrayRef) -> Vec<Option<i64>> {
 
 /// All rows of a version, in order, whatever their place; checks the bounds of the chunks on the way.
 fn read(store: &Store, version: &TableVersion) -> Result<Vec<Vec<Option<i64>>>> {
-    let (mut rows, mut item, live) = (Vec::new(), 0, version.live_positions());
+    let (mut rows, mut item, live) = (Vec::new(), 0_u32, version.live_positions());
     let mut add = |columns: Vec<ArrayRef>| {
         let columns: Vec<_> = columns.iter().map(numbers).collect();
         let kept = |row: &usize| live.contains(TableVersion::position(item, *row as u32));
