@@ -54,8 +54,7 @@ store)
     else
         mkfs.ext4 -q -b 4096 /dev/vda || echo "TERRACE-DAX-NOTE mkfs failed"
     fi
-    mount -t ext4 /dev/vda /mnt/disk || echo "TERRACE-DAX-NOTE mount failed"
-    TERRACE_TEST_DISK_DIR=/mnt/disk /tmp/tier-tests --nocapture a_store_survives_the_death_of_its_machine
+    mount -t ext4 /dev/vda /mnt/disk && TERRACE_TEST_DISK_DIR=/mnt/disk /tmp/tier-tests --nocapture a_store_survives_the_death_of_its_machine
     echo "TERRACE-DAX-STORE-ENDED $?"
     ;;
 esac

@@ -90,7 +90,7 @@ build_initramfs() {
     add_with_libraries "$root" "$test_binary" tier-tests
     # In the order of their dependencies; what the kernel has built in is simply not found.
     modules="crc16 crc32c_generic libcrc32c mbcache jbd2 ext4 libnvdimm nd_btt nd_pmem nfit"
-    modules="$modules virtio virtio_ring virtio_pci_modern_dev virtio_pci_legacy_dev virtio_pci virtio_blk"
+    modules="$modules virtio_ring virtio virtio_pci_modern_dev virtio_pci_legacy_dev virtio_pci virtio_blk"
     for module in $modules; do
         file=$(find "$work/kernel/lib/modules" -name "$module.ko" | head -1)
         if [ -n "$file" ]; then
@@ -121,7 +121,7 @@ boot() {
         sleep 0.2
     done
     grep -q "$marker" "$log" && return 0
-    tail -40 "$log" "$work/qemu.log"
+    tail -n 40 "$log" "$work/qemu.log"
     fail "stage '$stage' did not reach '$marker' in $seconds s (console: $log)"
 }
 
@@ -134,15 +134,15 @@ truncate -s 512M "$work/nvdimm.img"
 rm -f "$work/disk.img"
 truncate -s 1G "$work/disk.img"
 
-boot unit 90 "TERRACE-DAX-UNIT-DONE"
+boot unit 400 "TERRACE-DAX-UNIT-DONE"
 grep "^test " "$work/unit.log" | tr -d '\r'
 grep -q "TERRACE-DAX-UNIT-DONE 0" "$work/unit.log" || { tail -40 "$work/unit.log"; fail "tests failed in the guest"; }
 grep -q "tests::a_dax_mount_grants_map_sync ... ok" "$work/unit.log" || fail "MAP_SYNC was not asserted in the guest"
 stop_guest
 
-boot write 60 "TERRACE-DAX-WRITTEN 200"
+boot write 300 "TERRACE-DAX-WRITTEN 200"
 stop_guest # without warning: nothing is synced or unmounted
-boot check 60 "TERRACE-DAX-CHECK-DONE"
+boot check 300 "TERRACE-DAX-CHECK-DONE"
 grep -q "TERRACE-DAX-SURVIVED 200" "$work/check.log" || { tail -20 "$work/check.log"; fail "flushed extents were lost"; }
 stop_guest
 
@@ -155,7 +155,7 @@ last=""
 for round in 1 2 3 4; do
     # The first boot makes the store; each next one checks it, then goes on. It dies at no particular point.
     if [ -z "$last" ]; then marker="TERRACE-STORE-DID 4"; else marker="TERRACE-STORE-DID $((last + 3 + RANDOM % 40))\b"; fi
-    boot store 120 "$marker" "$last"
+    boot store 300 "$marker" "$last"
     stop_guest
     if [ -n "$last" ]; then
         grep -q "TERRACE-STORE-CHECKED $last " "$work/store.log" || { tail -20 "$work/store.log"; fail "the store was not checked"; }

@@ -164,6 +164,9 @@ impl Catalog {
     pub fn open(files: &dyn FileSystem, path: &Path, cache_bytes: usize) -> Result<Self> {
         let mut settings = Database::builder();
         settings.set_cache_size(cache_bytes);
+        if files.len(path)?.is_none() {
+            create(files, &settings, path)?;
+        }
         let database = files.open_database(&settings, path).map_err(|e| open_error(path, e))?;
         let database = Arc::new(database);
         let catalog = Self { path: path.to_owned(), writer: Writer::start(Arc::clone(&database)), database };
@@ -256,6 +259,24 @@ fn frozen_database(path: &Path, cache_bytes: usize) -> Result<Database> {
     let mut builder = Database::builder();
     builder.set_cache_size(cache_bytes);
     guarded(|| builder.create_with_backend(file))?.map_err(|e| open_error(path, e))
+}
+
+/// Makes an empty database under another name first: a start may stop half way, and nobody can open half a database.
+/// Its lock is held until it has its name, so that two first starts do not replace each other's.
+fn create(files: &dyn FileSystem, settings: &redb::Builder, path: &Path) -> Result<()> {
+    let draft = path.with_extension("redb.new");
+    let database = match files.open_database(settings, &draft) {
+        Err(redb::DatabaseError::DatabaseAlreadyOpen) => Err(redb::DatabaseError::DatabaseAlreadyOpen),
+        Err(_) => {
+            files.remove_file(&draft)?;
+            files.open_database(settings, &draft)
+        }
+        opened => opened,
+    };
+    let database = database.map_err(|e| open_error(&draft, e))?;
+    let named = if files.len(path)?.is_none() { files.rename(&draft, path) } else { files.remove_file(&draft) };
+    drop(database);
+    named
 }
 
 /// The smallest key above all keys that start with `prefix`.

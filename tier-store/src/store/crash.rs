@@ -212,7 +212,7 @@ fn setting(name: &str) -> Option<u64> {
 fn run_seeds(crashes: u64, faults: impl Fn(u64) -> Option<DiskFaults> + Sync) {
     let template = template();
     let machine = |seed: u64| {
-        let mut machine = Machine::new(seed, (!seed.is_multiple_of(50)).then_some(&template));
+        let mut machine = Machine::new(seed, (!seed.is_multiple_of(10)).then_some(&template));
         machine.faults = faults(seed);
         machine
     };
