@@ -150,7 +150,7 @@ pub(super) fn insert_target(snapshot: &Arc<Snapshot>, plan: &LogicalPlan) -> Res
 /// Runs a statement that changes rows, once per row of `parameters`: all of it happens, or nothing. Returns the rows
 /// affected.
 pub(super) async fn run_change(prepared: &Prepared, ticket: &Ticket, parameters: Option<&RecordBatch>) -> Result<u64> {
-    if let Some(transaction) = prepared.transaction() {
+    if let Some(transaction) = prepared.transaction()? {
         let _alone = transaction.writing.lock().await;
         let mark = transaction.mark()?;
         let done = run_in(prepared, ticket, &transaction, true, parameters).await;
@@ -383,7 +383,7 @@ pub(super) async fn truncate(
     if_exists: bool,
 ) -> Result<u64> {
     let engine = prepared.session().engine();
-    let explicit = prepared.transaction();
+    let explicit = prepared.transaction()?;
     let mut attempt = 1;
     loop {
         let own = Transaction::new(ticket.id().to_owned(), engine);

@@ -245,13 +245,14 @@ async fn named_transactions_end_once_and_idle_ones_by_themselves() {
     server.session.end_transaction(transaction.id(), true).await.unwrap();
     assert_eq!(server.keys().await, "1 2 3 4 5 6 7 8 9 40 41 42");
     let batches: Vec<_> = count.query(None).await.unwrap().stream.try_collect().await.unwrap();
-    assert_eq!(
-        batches[0].column(0).as_any().downcast_ref::<Int64Array>().unwrap().value(0),
-        10,
-        "what it saw when it was planned"
-    );
+    assert_eq!(batches[0].column(0).as_any().downcast_ref::<Int64Array>().unwrap().value(0), 12);
     assert_eq!(server.session.end_transaction(transaction.id(), true).await.unwrap_err().kind(), ErrorKind::NotFound);
-    assert_eq!(insert.update(None).await.unwrap_err().kind(), ErrorKind::FailedPrecondition);
+    let next = server.engine.begin(&server.session).unwrap();
+    assert_eq!(insert.update(None).await.unwrap(), 1, "a statement that is kept belongs to the next transaction");
+    assert_eq!(server.rows("SELECT count(*) FROM t WHERE k = 40").await, ["1"]);
+    server.session.end_transaction(next.id(), false).await.unwrap();
+    assert_eq!(insert.update(None).await.unwrap(), 1, "or to none");
+    assert_eq!(server.rows("SELECT count(*) FROM t WHERE k = 40").await, ["2"]);
     let fresh = server.engine.begin(&server.session).unwrap();
     server.run("BEGIN").await.unwrap();
     server.run("DELETE FROM t").await.unwrap();
@@ -260,7 +261,7 @@ async fn named_transactions_end_once_and_idle_ones_by_themselves() {
     server.engine.end_idle_transactions(Duration::ZERO);
     server.fails("SELECT count(*) FROM t", ErrorKind::FailedPrecondition, "without a statement").await;
     server.run("ROLLBACK").await.unwrap();
-    assert_eq!(server.rows("SELECT count(*) FROM t").await, ["12"]);
+    assert_eq!(server.rows("SELECT count(*) FROM t").await, ["13"]);
     server.session.end_transaction(fresh.id(), true).await.unwrap();
 }
 
