@@ -13,7 +13,7 @@ import time
 
 import duckdb
 
-from helpers import execute
+from helpers import affected, execute
 from server import Server
 
 COLUMNS = "k INTEGER, x INTEGER, s VARCHAR"
@@ -156,7 +156,7 @@ class Pair:
         self.statements += 1
         expected = self.duck.execute(sql).fetchone()[0]
         try:
-            found = execute(self.cursor, sql)[0][0]
+            found = affected(self.cursor, sql)
         except Exception as error:  # noqa: BLE001 - whatever it is, DuckDB could do it
             self.fail(f"{error}")
         if found != expected:

@@ -12,6 +12,12 @@ def execute(cursor, sql, parameters=None):
     return cursor.fetchall()
 
 
+def affected(cursor, sql, parameters=None):
+    """Runs a statement that changes rows and returns their number, as the driver has it."""
+    cursor.execute(sql, parameters)
+    return cursor.rowcount
+
+
 def error_of(action):
     """The driver's error that `action` must end with."""
     with pytest.raises(adbc_driver_manager.Error) as caught:

@@ -11,7 +11,7 @@ use arrow::array::{Array, BooleanArray, Int64Array, RecordBatch, UInt64Array, ca
 use arrow::compute::filter_record_batch;
 use arrow::datatypes::{DataType, Field, Int64Type, SchemaRef, UInt64Type};
 use datafusion::error::DataFusionError;
-use datafusion::logical_expr::expr::{Alias, Case, Placeholder};
+use datafusion::logical_expr::expr::{Alias, Case, Cast, Placeholder};
 use datafusion::logical_expr::{
     Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Projection, WriteOp, dml::InsertOp,
 };
@@ -117,10 +117,17 @@ fn assign(value: Expr, field: &Field, input: &LogicalPlan) -> Result<Expr> {
             let otherwise = else_expr.map(|e| assign(*e, field, input).map(Box::new)).transpose()?;
             Ok(Expr::Case(Case { expr: None, when_then_expr: branches, else_expr: otherwise }))
         }
-        other => other.cast_to(field.data_type(), input.schema()).map_err(|error| {
-            let why = Error::from(error);
-            Error::invalid(format!("column '{}' is {}: {}", field.name(), field.data_type(), why.message()))
-        }),
+        other => {
+            let cast = other.cast_to(field.data_type(), input.schema()).map_err(|error| {
+                let why = Error::from(error);
+                Error::invalid(format!("column '{}' is {}: {}", field.name(), field.data_type(), why.message()))
+            })?;
+            // The planner may yet widen what seems to have the right type already, as it does in a UNION.
+            Ok(match cast {
+                Expr::Cast(_) => cast,
+                same => Expr::Cast(Cast::new(Box::new(same), field.data_type().clone())),
+            })
+        }
     }
 }
 
@@ -143,7 +150,7 @@ pub(super) fn insert_target(snapshot: &Arc<Snapshot>, plan: &LogicalPlan) -> Res
 /// Runs a statement that changes rows, once per row of `parameters`: all of it happens, or nothing. Returns the rows
 /// affected.
 pub(super) async fn run_change(prepared: &Prepared, ticket: &Ticket, parameters: Option<&RecordBatch>) -> Result<u64> {
-    if let Some(transaction) = prepared.transaction() {
+    if let Some(transaction) = prepared.transaction()? {
         let _alone = transaction.writing.lock().await;
         let mark = transaction.mark()?;
         let done = run_in(prepared, ticket, &transaction, true, parameters).await;
@@ -376,7 +383,7 @@ pub(super) async fn truncate(
     if_exists: bool,
 ) -> Result<u64> {
     let engine = prepared.session().engine();
-    let explicit = prepared.transaction();
+    let explicit = prepared.transaction()?;
     let mut attempt = 1;
     loop {
         let own = Transaction::new(ticket.id().to_owned(), engine);

@@ -111,7 +111,7 @@ async fn run_query(
     header: &mut Option<Header>,
     rows: &Rows,
 ) -> Result<()> {
-    let _running = prepared.transaction().map(Running::new);
+    let _running = prepared.transaction()?.map(Running::new);
     let planned = prepared.current_plan().await?;
     let planned = planned.ok_or_else(|| Error::new(ErrorKind::Internal, "a query without a plan"))?;
     let planned = prepared.bind(planned, parameters.as_ref())?;
@@ -219,7 +219,7 @@ pub(super) async fn update(prepared: Arc<Prepared>, ticket: Ticket, parameters: 
 }
 
 async fn run_update(prepared: &Prepared, ticket: &Ticket, parameters: Option<&RecordBatch>) -> Result<u64> {
-    let transaction = prepared.transaction();
+    let transaction = prepared.transaction()?;
     let _running = transaction.clone().map(Running::new);
     if let Some(transaction) = transaction.as_ref().filter(|_| prepared.kind() == StatementKind::Ddl) {
         transaction.define()?;

@@ -141,8 +141,11 @@ impl Prepared {
     }
 
     /// The transaction it belongs to now; `None`: it commits by itself.
-    pub(super) fn transaction(&self) -> Option<Arc<Transaction>> {
-        self.transaction.clone().or_else(|| self.session.current())
+    pub(super) fn transaction(&self) -> Result<Option<Arc<Transaction>>> {
+        match &self.transaction {
+            Some(own) => self.session.successor(own),
+            None => Ok(self.session.current()),
+        }
     }
 
     /// Starts the statement with at most one row of parameters and returns its rows. An update runs to its end and
@@ -181,11 +184,7 @@ impl Prepared {
 
     /// The plan on current versions; made anew when the catalog changed, and in a transaction always.
     pub(super) async fn current_plan(&self) -> Result<Option<Planned>> {
-        if let Some(transaction) = self.transaction() {
-            if transaction.has_ended() && !self.parsed.is_update {
-                // Planned before the end, fetched after it: what the transaction saw is still there to be read.
-                return Ok(self.planned.lock().clone());
-            }
+        if let Some(transaction) = self.transaction()? {
             return self.plan_in(&transaction).await;
         }
         let kept = self.planned.lock().take();

@@ -228,10 +228,6 @@ impl Transaction {
         }
     }
 
-    pub(super) fn has_ended(&self) -> bool {
-        matches!(&*self.state.lock(), State::Ended(_))
-    }
-
     fn is_idle(&self, now_us: u64, limit: Duration) -> bool {
         let holds = matches!(&*self.state.lock(), State::Active(_));
         let idle_us = now_us.saturating_sub(self.used_us.load(Ordering::Relaxed));
@@ -318,6 +314,23 @@ impl Session {
             false => {
                 transaction.roll_back();
                 Ok(())
+            }
+        }
+    }
+
+    /// The transaction that a statement prepared for `own` belongs to now. Drivers keep prepared statements over the end of a
+    /// transaction and do not say which one they mean then: the one that is open, or none.
+    ///
+    /// # Errors
+    /// [`ErrorKind::FailedPrecondition`] when several are open.
+    pub(super) fn successor(&self, own: &Arc<Transaction>) -> Result<Option<Arc<Transaction>>> {
+        let open = self.transactions.lock();
+        match open.len() {
+            _ if open.contains_key(own.id()) => Ok(Some(Arc::clone(own))),
+            0 | 1 => Ok(open.values().next().cloned().or_else(|| self.current())),
+            _ => {
+                let message = "the transaction that the statement was prepared for has ended; prepare it again";
+                Err(Error::new(ErrorKind::FailedPrecondition, message))
             }
         }
     }

@@ -67,6 +67,12 @@ async fn updates_put_new_rows_in_place_of_the_old() {
         ("SET (k, v) = (50, 'fifty') WHERE k = 5", 1, "SELECT v FROM t WHERE k = 50", "fifty"),
         ("SET v = DEFAULT WHERE k = 5", 1, "SELECT count(v) FROM t", "7"),
         ("SET v = 'last' ORDER BY k DESC LIMIT 1", 1, "SELECT v FROM t WHERE k = 9", "last"),
+        (
+            "SET k = d.x FROM (SELECT 1 AS k, max(k) AS x FROM t UNION ALL SELECT 77, 5) AS d WHERE t.k = d.k",
+            1,
+            "SELECT sum(k) FROM t",
+            "53",
+        ),
         ("SET v = v WHERE k = 77", 0, "SELECT count(*) FROM t", "9"),
     ] {
         let server = with_rows().await;
@@ -230,12 +236,23 @@ async fn named_transactions_end_once_and_idle_ones_by_themselves() {
     assert_eq!(insert.update(None).await.unwrap(), 1);
     assert_eq!(server.keys().await, "1 2 3 4 5 6 7 8 9");
     let count = server.session.prepare_in(transaction.id(), "SELECT count(*) FROM t").await.unwrap();
+    let rows = batch(vec![("k", Arc::new(Int32Array::from(vec![41, 42])) as ArrayRef)]);
+    let (schema, stream) = (rows.schema(), futures::stream::iter([Ok(rows)]).boxed());
+    let request = IngestRequest { schema: None, table: "t".into(), mode: IngestMode::Append, options: HashMap::new() };
+    let ingest = server.engine.ingest(&server.session, request, schema, stream, Some(transaction.id()));
+    assert_eq!(ingest.await.unwrap(), 2);
+    assert_eq!(server.keys().await, "1 2 3 4 5 6 7 8 9");
     server.session.end_transaction(transaction.id(), true).await.unwrap();
-    assert_eq!(server.keys().await, "1 2 3 4 5 6 7 8 9 40");
+    assert_eq!(server.keys().await, "1 2 3 4 5 6 7 8 9 40 41 42");
     let batches: Vec<_> = count.query(None).await.unwrap().stream.try_collect().await.unwrap();
-    assert_eq!(batches[0].column(0).as_any().downcast_ref::<Int64Array>().unwrap().value(0), 10);
+    assert_eq!(batches[0].column(0).as_any().downcast_ref::<Int64Array>().unwrap().value(0), 12);
     assert_eq!(server.session.end_transaction(transaction.id(), true).await.unwrap_err().kind(), ErrorKind::NotFound);
-    assert_eq!(insert.update(None).await.unwrap_err().kind(), ErrorKind::FailedPrecondition);
+    let next = server.engine.begin(&server.session).unwrap();
+    assert_eq!(insert.update(None).await.unwrap(), 1, "a statement that is kept belongs to the next transaction");
+    assert_eq!(server.rows("SELECT count(*) FROM t WHERE k = 40").await, ["1"]);
+    server.session.end_transaction(next.id(), false).await.unwrap();
+    assert_eq!(insert.update(None).await.unwrap(), 1, "or to none");
+    assert_eq!(server.rows("SELECT count(*) FROM t WHERE k = 40").await, ["2"]);
     let fresh = server.engine.begin(&server.session).unwrap();
     server.run("BEGIN").await.unwrap();
     server.run("DELETE FROM t").await.unwrap();
@@ -244,7 +261,7 @@ async fn named_transactions_end_once_and_idle_ones_by_themselves() {
     server.engine.end_idle_transactions(Duration::ZERO);
     server.fails("SELECT count(*) FROM t", ErrorKind::FailedPrecondition, "without a statement").await;
     server.run("ROLLBACK").await.unwrap();
-    assert_eq!(server.rows("SELECT count(*) FROM t").await, ["10"]);
+    assert_eq!(server.rows("SELECT count(*) FROM t").await, ["13"]);
     server.session.end_transaction(fresh.id(), true).await.unwrap();
 }
 
