@@ -19,7 +19,7 @@ use super::catalog::{Object, Snapshot};
 use super::ddl::{apply_options, check_not_other, check_schema, refuse_system, short};
 use super::parse::{CommentKind, CommentOn, Extras, NameParts, normalized, option_pairs, take_column_extras};
 use super::session::Session;
-use super::types::stored_schema;
+use super::types::{check_column_name, stored_schema};
 use super::{Engine, defaults};
 use crate::error::{Error, ErrorKind, Result, missing_table};
 
@@ -123,6 +123,7 @@ async fn translate(snapshot: &Arc<Snapshot>, changes: &mut Changes, operation: &
         AlterTableOperation::RenameColumn { old_column_name, new_column_name } => {
             let (from, to) = (normalized(old_column_name), normalized(new_column_name));
             changes.field(&from)?;
+            check_column_name(&to)?;
             changes.add(Alteration::RenameColumn { from, to })
         }
         AlterTableOperation::RenameTable { table_name } => rename_table(snapshot, changes, table_name),

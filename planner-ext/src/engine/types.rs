@@ -33,6 +33,17 @@ fn stored_field(field: &Field) -> Field {
     Field::new(field.name(), stored_type(field.data_type()), field.is_nullable())
 }
 
+/// Refuses names that no column may have.
+pub(super) fn check_column_name(name: &str) -> Result<()> {
+    if name == ROW_COLUMN {
+        return Err(Error::invalid(format!("'{ROW_COLUMN}' cannot name a column; it is used inside")));
+    }
+    if name.is_empty() {
+        return Err(Error::invalid("a column of a table needs a name"));
+    }
+    Ok(())
+}
+
 /// Columns of a new table for rows of `schema`. Key columns do not take nulls.
 pub(crate) fn stored_schema(schema: &Schema, primary_key: &[String]) -> Result<SchemaRef> {
     let mut fields = Vec::with_capacity(schema.fields().len());
@@ -40,12 +51,7 @@ pub(crate) fn stored_schema(schema: &Schema, primary_key: &[String]) -> Result<S
         if field.data_type() == &DataType::Null {
             return Err(Error::invalid(format!("column '{}' has no type; give it one with CAST", field.name())));
         }
-        if field.name() == ROW_COLUMN {
-            return Err(Error::invalid(format!("'{ROW_COLUMN}' cannot name a column; it is used inside")));
-        }
-        if field.name().is_empty() {
-            return Err(Error::invalid("a column of a table needs a name"));
-        }
+        check_column_name(field.name())?;
         let stored = stored_field(field);
         let nullable = stored.is_nullable() && !primary_key.contains(stored.name());
         fields.push(stored.with_nullable(nullable));

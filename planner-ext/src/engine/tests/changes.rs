@@ -134,6 +134,7 @@ async fn what_cannot_be_changed_is_refused_by_name() {
             "'k' is NOT NULL",
         ),
         ("CREATE TABLE bad (__row INT)", InvalidArgument, "__row"),
+        ("ALTER TABLE t RENAME COLUMN v TO __row", InvalidArgument, "__row"),
         ("SELECT __row FROM t", InvalidArgument, "__row"),
         ("SELECT * FROM __target.__target", NotFound, "__target"),
         ("COMMIT", FailedPrecondition, "no transaction"),
