@@ -17,10 +17,10 @@ use crate::statistics::{median, spread};
 /// What a row is measured against.
 #[derive(Debug, Clone, Copy)]
 pub struct Target {
-    /// What may be called done.
-    pub reach: f64,
+    /// What may be called done, where that is decided.
+    pub reach: Option<f64>,
     /// Where it should go.
-    pub goal: f64,
+    pub goal: Option<f64>,
     /// Whether larger is better.
     pub higher_is_better: bool,
 }
@@ -28,12 +28,17 @@ pub struct Target {
 impl Target {
     /// Smaller is better.
     pub const fn below(reach: f64, goal: f64) -> Self {
-        Self { reach, goal, higher_is_better: false }
+        Self { reach: Some(reach), goal: Some(goal), higher_is_better: false }
     }
 
     /// Larger is better.
     pub const fn above(reach: f64, goal: f64) -> Self {
-        Self { reach, goal, higher_is_better: true }
+        Self { reach: Some(reach), goal: Some(goal), higher_is_better: true }
+    }
+
+    /// Reported only: nothing says yet what is enough.
+    pub const fn none(higher_is_better: bool) -> Self {
+        Self { reach: None, goal: None, higher_is_better }
     }
 }
 
@@ -151,16 +156,19 @@ impl Bench {
             params,
             environment: Arc::clone(&self.environment),
         };
-        let (within, sign) =
-            (if row.is_within_reach() { "ok" } else { "short" }, if row.higher_is_better { ">=" } else { "<=" });
+        let sign = if row.higher_is_better { ">=" } else { "<=" };
+        let limit = match (row.reach, row.is_within_reach()) {
+            (Some(reach), true) => format!("{sign} {reach:<8}ok"),
+            (Some(reach), false) => format!("{sign} {reach:<8}short"),
+            (None, _) => "-".to_owned(),
+        };
         println!(
-            "{:<16}{:<5}{:<34}{:>10.4}  +-{:<5.0}%  {sign} {:<8}{within}",
+            "{:<16}{:<5}{:<34}{:>10.4}  +-{:<5.0}%  {limit}",
             row.experiment,
             row.figure,
             row.what(),
             row.ratio,
-            row.spread * 50.0,
-            row.reach
+            row.spread * 50.0
         );
         self.rows.push(row);
     }

@@ -123,6 +123,12 @@ impl Dataset {
 pub struct StoreClone(PathBuf);
 
 impl StoreClone {
+    /// A new, empty folder.
+    pub fn empty(folder: PathBuf) -> Result<Self> {
+        fs::create_dir_all(&folder).map_err(Error::path("create", &folder))?;
+        Ok(Self(folder))
+    }
+
     /// A copy of a data directory that no process has open.
     pub fn of(store: &Path) -> Result<Self> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -161,6 +167,17 @@ fn link_folder(from: &Path, to: &Path) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Bytes of all files in a folder and below.
+pub fn folder_bytes(folder: &Path) -> Result<u64> {
+    let mut bytes = 0;
+    for entry in fs::read_dir(folder).map_err(Error::path("read", folder))? {
+        let entry = entry.map_err(Error::path("read", folder))?;
+        let metadata = entry.metadata().map_err(Error::path("read", &entry.path()))?;
+        bytes += if metadata.is_dir() { folder_bytes(&entry.path())? } else { metadata.len() };
+    }
+    Ok(bytes)
 }
 
 async fn write_parquet(table: Table, scale: f64, path: &Path) -> Result<()> {

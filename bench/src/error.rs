@@ -25,6 +25,9 @@ pub enum Error {
     /// The engine.
     #[error(transparent)]
     Engine(#[from] terrace_planner_ext::Error),
+    /// A server, or the way to it.
+    #[error(transparent)]
+    Server(#[from] terrace_server::Error),
     /// DataFusion.
     #[error(transparent)]
     DataFusion(#[from] datafusion::error::DataFusionError),

@@ -21,6 +21,7 @@ mod error;
 mod experiments;
 mod report;
 mod row;
+mod server;
 mod side;
 mod statistics;
 mod tpch;

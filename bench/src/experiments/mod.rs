@@ -3,11 +3,14 @@
 mod counters;
 mod io;
 mod memory;
+mod peers;
 mod queries;
 mod restart;
 mod solver;
 mod tiered;
 mod tpch;
+mod writes;
+mod ycsb;
 
 use crate::bench::Bench;
 use crate::error::{Error, Result};
@@ -86,6 +89,36 @@ pub const ALL: &[Experiment] = &[
         figure: "P10",
         about: "time and proven gap of placement problems of 100 k and 1 M segments on 4 tiers",
         run: solver::run,
+    },
+    Experiment {
+        name: "ingest",
+        figure: "P15",
+        about: "durable bulk ingest by DoPut into a server, against a raw write + fsync of the same bytes",
+        run: writes::ingest,
+    },
+    Experiment {
+        name: "insert-rates",
+        figure: "-",
+        about: "rows/s of durable inserts of 1, 100, 10 k rows by 1, 4, 16 writers, against an fsync per row",
+        run: writes::insert_rates,
+    },
+    Experiment {
+        name: "deleted-rows",
+        figure: "-",
+        about: "a scan with 0, 1, 10, 50 % of the rows deleted, and optimized, against none deleted",
+        run: writes::deleted_rows,
+    },
+    Experiment {
+        name: "compaction",
+        figure: "-",
+        about: "compaction against a raw write + fsync of the same bytes; write amplification of small inserts",
+        run: writes::compaction,
+    },
+    Experiment {
+        name: "ycsb",
+        figure: "-",
+        about: "YCSB A-F, operations/s over ADBC to a server, against DuckDB in process and in memory",
+        run: ycsb::run,
     },
     Experiment {
         name: "restart",

@@ -1,14 +1,14 @@
 //! TPC-H with every segment in DRAM, against the peers.
 
-use std::path::PathBuf;
 use std::process::Command;
 
 use serde_json::json;
 
+use super::peers::python;
 use super::queries::{self, Placed, Summary};
 use crate::bench::{Bench, Target};
 use crate::child::Child;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::side::SideSpec;
 use crate::tpch::{QUERIES, TABLES, names};
 
@@ -40,7 +40,7 @@ pub fn duckdb(bench: &mut Bench) -> Result<()> {
         TABLES.iter().map(|t| (t.name.to_owned(), json!(data.parquet(t.name)))).collect();
     let queries: serde_json::Map<_, _> = names().zip(QUERIES).map(|(name, sql)| (name, json!(sql))).collect();
     let spec = json!({ "threads": bench.threads, "tables": tables, "queries": queries });
-    let mut command = Command::new(python()?);
+    let mut command = Command::new(python(&["duckdb", "pyarrow"])?);
     command.args(["-c", DUCKDB_SIDE, &spec.to_string()]);
     let peer = Child::start_command("DuckDB", command)?;
     compare(bench, scale, peer, Target::below(1.6, 1.0), Target::below(1.6, 1.0))
@@ -57,26 +57,4 @@ fn compare(bench: &mut Bench, scale: f64, mut peer: Child, mean: Target, each: T
     let sides = (ours.child.name(), peer.name());
     queries::add_rows(bench, &Summary { sides, label: "", mean, each, params }, &rounds, |a, b| a.ms / b.ms);
     Ok(())
-}
-
-/// A Python that has DuckDB: `TERRACE_BENCH_PYTHON`, else that of the tests, else the system's.
-fn python() -> Result<PathBuf> {
-    let tests = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/.work/venv/bin/python"));
-    let asked = std::env::var_os("TERRACE_BENCH_PYTHON").map(PathBuf::from);
-    let mut candidates = match asked {
-        Some(python) => vec![python],
-        None => vec![tests, PathBuf::from("python3")],
-    };
-    let works = |python: &PathBuf| {
-        let check = Command::new(python).args(["-c", "import duckdb, pyarrow"]).output();
-        check.is_ok_and(|output| output.status.success())
-    };
-    candidates.retain(works);
-    candidates.into_iter().next().ok_or_else(|| {
-        Error::Missing(
-            "no Python with DuckDB: python3 -m venv tests/.work/venv && tests/.work/venv/bin/pip install duckdb pyarrow \
-             (or set TERRACE_BENCH_PYTHON)"
-                .to_owned(),
-        )
-    })
 }

@@ -1,10 +1,13 @@
 //! The child's half of a side: what it is, and the loop that answers requests.
 
+pub mod client;
 pub mod datafusion;
 pub mod device;
+pub mod disk;
 pub mod micro;
 pub mod solver;
 pub mod terrace;
+pub mod writer;
 
 use std::io::{BufRead, Write};
 use std::path::PathBuf;
@@ -63,6 +66,25 @@ pub enum SideSpec {
     Engine {
         /// The files' folder.
         folder: PathBuf,
+    },
+    /// Durable writes of files without Terrace.
+    Disk {
+        /// Where to write.
+        folder: PathBuf,
+    },
+    /// A store that is written to.
+    Writer {
+        /// An empty folder.
+        store: PathBuf,
+        /// Whether small seals and background compaction follow the writes.
+        stream: bool,
+    },
+    /// A Flight SQL client with `lineitem` in memory.
+    Client {
+        /// Address of the server.
+        url: String,
+        /// Scale factor.
+        scale: f64,
     },
     /// Placement problems.
     Solver {
@@ -132,6 +154,9 @@ fn build(spec: SideSpec) -> Result<Box<dyn Side>> {
         }
         SideSpec::Device { folder } => Box::new(device::Device::raw(&folder)?),
         SideSpec::Engine { folder } => Box::new(device::Device::engine(&folder)?),
+        SideSpec::Disk { folder } => Box::new(disk::Disk::new(&folder)?),
+        SideSpec::Writer { store, stream } => Box::new(writer::Writer::new(&store, stream)?),
+        SideSpec::Client { url, scale } => Box::new(client::Client::new(url, scale)?),
         SideSpec::Solver { segments } => Box::new(solver::Solver::new(segments)),
         SideSpec::Micro { store } => Box::new(micro::Micro::new(&store)?),
     })

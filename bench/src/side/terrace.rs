@@ -6,6 +6,9 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use futures::StreamExt;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use roaring::RoaringTreemap;
 use terrace_planner_ext::engine::{Engine, EngineOptions, Session};
 use terrace_tier_store::placement::tiering::EpochRequest;
 use terrace_tier_store::store::NvmOptions;
@@ -15,6 +18,7 @@ use terrace_tier_store::{Store, StoreOptions};
 use tokio::runtime::Runtime;
 
 use super::{Side, ms_since, unknown};
+use crate::data::folder_bytes;
 use crate::error::{Error, Result};
 use crate::row::Sample;
 use crate::tpch;
@@ -116,6 +120,8 @@ impl Side for Terrace {
             Some(("sql", sql)) => self.sql(sql),
             Some(("place", share)) => self.place(share.parse().map_err(|_| unknown(op))?),
             Some(("table", name)) => self.table(name),
+            Some(("delete", what)) => self.delete(what).ok_or_else(|| unknown(op))?,
+            Some(("optimize", name)) => self.optimize(name),
             Some(("show", sql)) => self.show(sql),
             _ => Err(unknown(op)),
         }
@@ -123,6 +129,41 @@ impl Side for Terrace {
 }
 
 impl Terrace {
+    /// "TABLE FROM TO": each row has a number below 1 by chance, always the same; deletes those from FROM up to TO.
+    fn delete(&self, what: &str) -> Option<Result<Sample>> {
+        let words: Vec<&str> = what.split(' ').collect();
+        let [name, from, to] = words.as_slice() else { return None };
+        let (from, to) = (from.parse::<f64>().ok()?, to.parse::<f64>().ok()?);
+        Some(self.delete_between(name, from, to))
+    }
+
+    fn delete_between(&self, name: &str, from: f64, to: f64) -> Result<Sample> {
+        let table = self.engine.store().table(&TableName::new("public", name))?;
+        let seen = table.version();
+        let mut rng = StdRng::seed_from_u64(1);
+        let mut rows = RoaringTreemap::new();
+        for (item, entry) in (0_u64..).zip(seen.chunks.iter()) {
+            let chosen = (0..u64::from(entry.chunk.rows)).filter(|_| (from..to).contains(&rng.random::<f64>()));
+            rows.extend(chosen.map(|row| item << 32 | row));
+        }
+        let start = Instant::now();
+        let mut transaction = self.engine.store().begin();
+        transaction.change(&table, &seen, &rows, None)?;
+        transaction.commit()?;
+        Ok(Sample::new(ms_since(start)).with("rows", rows.len() as f64))
+    }
+
+    fn optimize(&self, name: &str) -> Result<Sample> {
+        let table = self.engine.store().table(&TableName::new("public", name))?;
+        let start = Instant::now();
+        let done = self.engine.store().optimize(&table)?;
+        Ok(Sample::new(ms_since(start))
+            .with("bytes", done.written_bytes as f64)
+            .with("rows_dropped", done.rows_dropped as f64)
+            .with("chunks_in", done.chunks_in as f64)
+            .with("chunks_out", done.chunks_out as f64))
+    }
+
     /// Writes the rows of a statement to stderr: for looking at plans.
     fn show(&self, sql: &str) -> Result<Sample> {
         let sql = sql
@@ -137,14 +178,4 @@ impl Terrace {
         eprintln!("{}", arrow::util::pretty::pretty_format_batches(&batches)?);
         Ok(Sample::default())
     }
-}
-
-fn folder_bytes(folder: &Path) -> Result<u64> {
-    let mut bytes = 0;
-    for entry in std::fs::read_dir(folder).map_err(Error::path("read", folder))? {
-        let entry = entry.map_err(Error::path("read", folder))?;
-        let metadata = entry.metadata().map_err(Error::path("read", &entry.path()))?;
-        bytes += if metadata.is_dir() { folder_bytes(&entry.path())? } else { metadata.len() };
-    }
-    Ok(bytes)
 }

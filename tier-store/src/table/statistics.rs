@@ -11,11 +11,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
 
 use arrow::array::{
-    Array, ArrayRef, BooleanArray, RecordBatch, StringArray, StringViewArray, UInt64Array, cast::AsArray,
-    new_null_array,
+    Array, ArrayRef, BooleanArray, PrimitiveArray, RecordBatch, StringArray, StringViewArray, UInt64Array,
+    cast::AsArray, downcast_primitive_array, new_null_array,
 };
-use arrow::compute::{SortOptions, cast, concat_batches, interleave_record_batch, sort_to_indices, take};
-use arrow::datatypes::{DataType, Field, Float16Type, Float32Type, Float64Type, Schema, SchemaRef};
+use arrow::compute::{
+    SortOptions, cast, concat_batches, interleave_record_batch, max, max_string, max_string_view, min, min_string,
+    min_string_view, sort_to_indices, take,
+};
+use arrow::datatypes::{ArrowPrimitiveType, DataType, Field, Float16Type, Float32Type, Float64Type, Schema, SchemaRef};
 
 use super::column::{Column, Constant};
 use super::{TableDefinition, TableId};
@@ -301,11 +304,11 @@ impl Bounds {
         {
             return Ok(Self::unknown(data_type));
         }
-        let extreme = |descending| -> Result<ArrayRef> {
-            let options = SortOptions { descending, nulls_first: false };
-            Ok(take(array, &sort_to_indices(array, Some(options), Some(1))?, None)?)
+        let (min, max) = match extremes(array.as_ref()) {
+            Some(extremes) => extremes,
+            None => (first_by_order(array, false)?, first_by_order(array, true)?),
         };
-        let bounds = Self { min: extreme(false)?, max: extreme(true)?, exact: true };
+        let bounds = Self { min, max, exact: true };
         match data_type {
             DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => bounds.cut_strings(data_type),
             DataType::Binary | DataType::LargeBinary | DataType::BinaryView => bounds.cut_binary(data_type),
@@ -336,6 +339,36 @@ impl Bounds {
     }
 }
 
+/// The smallest and the largest value in one pass each, for the types that have a kernel for it.
+fn extremes(array: &dyn Array) -> Option<(ArrayRef, ArrayRef)> {
+    fn of<T: ArrowPrimitiveType>(array: &PrimitiveArray<T>) -> Option<(ArrayRef, ArrayRef)> {
+        let one = |value: T::Native| -> ArrayRef {
+            Arc::new(PrimitiveArray::<T>::from_value(value, 1).with_data_type(array.data_type().clone()))
+        };
+        Some((one(min(array)?), one(max(array)?)))
+    }
+    downcast_primitive_array! {
+        array => of(array),
+        DataType::Utf8View => {
+            let one = |value: &str| -> ArrayRef { Arc::new(StringViewArray::from(vec![value])) };
+            let array = array.as_string_view();
+            Some((one(min_string_view(array)?), one(max_string_view(array)?)))
+        }
+        DataType::Utf8 => {
+            let one = |value: &str| -> ArrayRef { Arc::new(StringArray::from(vec![value])) };
+            let array = array.as_string::<i32>();
+            Some((one(min_string(array)?), one(max_string(array)?)))
+        }
+        _ => None,
+    }
+}
+
+/// The first value in ascending or descending order, for any type that has one.
+fn first_by_order(array: &ArrayRef, descending: bool) -> Result<ArrayRef> {
+    let options = SortOptions { descending, nulls_first: false };
+    Ok(take(array, &sort_to_indices(array, Some(options), Some(1))?, None)?)
+}
+
 /// NaN has no place in bounds: comparisons with it would prune rows that match.
 fn has_nan(array: &ArrayRef) -> bool {
     match array.data_type() {
@@ -351,7 +384,10 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::table::TableName;
-    use arrow::array::{Float64Array, Int32Array};
+    use arrow::array::{Float64Array, Int32Array, Int64Array};
+    use arrow::datatypes::TimeUnit;
+    use rand::rngs::StdRng;
+    use rand::{Rng, SeedableRng};
 
     fn definition(schema: SchemaRef) -> TableDefinition {
         TableDefinition::new(TableName::new("public", "t"), schema)
@@ -395,6 +431,35 @@ mod tests {
         assert_eq!(text.min.as_string_view().value(1).len(), 64);
         assert!(text.max.is_null(1) && !text.exact.value(1) && text.exact.value(0));
         assert!(statistics.column(2).unwrap().min.is_null(1));
+    }
+
+    #[test]
+    fn extremes_are_the_ends_of_the_order() {
+        let mut rng = StdRng::seed_from_u64(11);
+        for round in 0..50 {
+            let numbers: Int64Array =
+                (0..100).map(|_| rng.random_bool(0.9).then(|| rng.random_range(-300..300))).collect();
+            let floats: Float64Array = numbers.iter().map(|v| v.map(|v| v as f64 / 7.0)).collect();
+            let text: StringArray = numbers.iter().map(|v| v.map(|v| format!("{v} and a long tail é"))).collect();
+            let as_type = |to: DataType| cast(&numbers, &to).unwrap();
+            let arrays = [
+                Arc::new(numbers.clone()) as ArrayRef,
+                Arc::new(floats),
+                cast(&text, &DataType::Utf8View).unwrap(),
+                Arc::new(text),
+                as_type(DataType::Decimal128(30, 4)),
+                as_type(DataType::Int32),
+                cast(&as_type(DataType::Int32), &DataType::Date32).unwrap(),
+                as_type(DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into()))),
+            ];
+            for array in arrays {
+                let (min, max) = extremes(&array).unwrap();
+                let ends = (first_by_order(&array, false).unwrap(), first_by_order(&array, true).unwrap());
+                assert_eq!((&min, &max), (&ends.0, &ends.1), "round {round}, {}", array.data_type());
+            }
+        }
+        let empty: Int64Array = vec![None, None].into_iter().collect();
+        assert!(extremes(&empty).is_none() && extremes(&BooleanArray::from(vec![true])).is_none());
     }
 
     /// Chunks at following places.

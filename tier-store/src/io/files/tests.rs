@@ -58,6 +58,19 @@ fn all(files: &dyn FileSystem, root: &Path) -> BTreeSet<(PathBuf, Option<Vec<u8>
 }
 
 #[test]
+fn files_of_every_size_hold_what_was_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("f");
+    let (from, part) = (DIRECT_FROM_BYTES, DIRECT_PART_BYTES);
+    // A shorter file over a longer one, too.
+    for len in [2 * part + 5, 0, 1, from - 1, from, from + 1, part - 1, part, part + BLOCK_BYTES, 3, from + 4095] {
+        let bytes: Vec<u8> = (0..len).map(|at| (at * 31 + len) as u8).collect();
+        RealFiles.write(&path, &bytes).unwrap();
+        assert!(RealFiles.read(&path).unwrap() == bytes, "{len} bytes");
+    }
+}
+
+#[test]
 fn the_simulated_disk_answers_as_the_real_one_does() {
     for seed in 0..5 {
         let real = tempfile::tempdir().unwrap();

@@ -1,0 +1,61 @@
+//! A Flight SQL client of a running server that holds `lineitem` in memory and sends it by bulk ingest.
+
+use std::time::Instant;
+
+use arrow::array::RecordBatch;
+use arrow_flight::error::FlightError;
+use terrace_server::client::{Client as Connected, Connection, Mode};
+use tokio::runtime::Runtime;
+
+use super::{Side, ms_since, unknown};
+use crate::error::{Error, Result};
+use crate::row::Sample;
+use crate::tpch::TABLES;
+
+/// The side.
+pub struct Client {
+    runtime: Runtime,
+    client: Connected,
+    rows: Vec<RecordBatch>,
+    bytes: usize,
+}
+
+impl Client {
+    /// Connects and makes the rows.
+    pub fn new(url: String, scale: f64) -> Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(Error::io("cannot start a runtime"))?;
+        let client = runtime.block_on(Connected::connect(&Connection { url, user: None, password: None }))?;
+        let lineitem =
+            TABLES.iter().find(|t| t.name == "lineitem").ok_or_else(|| Error::failed("no table lineitem"))?;
+        let rows = lineitem.generate(scale, 1, 1).collect::<std::result::Result<Vec<_>, _>>()?;
+        let bytes = rows.iter().map(RecordBatch::get_array_memory_size).sum();
+        Ok(Self { runtime, client, rows, bytes })
+    }
+
+    /// Sends all rows; acknowledged means durable.
+    fn ingest(&mut self, table: &str) -> Result<Sample> {
+        let rows = futures::stream::iter(self.rows.clone().into_iter().map(Ok::<_, FlightError>));
+        let start = Instant::now();
+        let stored = self.runtime.block_on(self.client.ingest(table, Mode::Create, &[], rows))?;
+        Ok(Sample::new(ms_since(start)).with("rows", stored as f64).with("bytes", self.bytes as f64))
+    }
+
+    fn update(&mut self, sql: &str) -> Result<Sample> {
+        let start = Instant::now();
+        self.runtime.block_on(self.client.update(sql))?;
+        Ok(Sample::new(ms_since(start)))
+    }
+}
+
+impl Side for Client {
+    fn run(&mut self, op: &str) -> Result<Sample> {
+        match op.split_once(' ') {
+            Some(("ingest", table)) => self.ingest(table),
+            Some(("update", sql)) => self.update(sql),
+            _ => Err(unknown(op)),
+        }
+    }
+}

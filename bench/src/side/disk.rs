@@ -1,0 +1,94 @@
+//! What the disk takes: bytes written in order to one file and made durable, without Terrace.
+//!
+//! The yardstick of writes, so it does nothing else: one thread, one file, `write` and `fsync`, of bytes that do not
+//! compress. Large writes go both ways, through the page cache and around it (O_DIRECT); the faster one counts. Files are
+//! removed after the clock has stopped.
+
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rand::rngs::StdRng;
+use rand::{RngCore, SeedableRng};
+use terrace_tier_store::io::AlignedBuffer;
+
+use super::{Side, ms_since, unknown};
+use crate::error::{Error, Result};
+use crate::row::Sample;
+
+const BLOCK_BYTES: usize = 4 << 20;
+/// What one insert of the yardstick writes.
+const PAGE_BYTES: usize = 4096;
+
+/// The side.
+pub struct Disk {
+    file: PathBuf,
+    block: AlignedBuffer,
+}
+
+impl Disk {
+    /// Writes into `folder`.
+    pub fn new(folder: &Path) -> Result<Self> {
+        let mut block = vec![0; BLOCK_BYTES];
+        StdRng::seed_from_u64(1).fill_bytes(&mut block);
+        Ok(Self { file: folder.join("raw"), block: AlignedBuffer::copy_of(&block, PAGE_BYTES)? })
+    }
+
+    /// Writes `bytes`, up to whole pages, and one fsync; the faster of two ways.
+    fn write(&self, bytes: usize) -> Result<Sample> {
+        let bytes = bytes.next_multiple_of(PAGE_BYTES);
+        let (cached, direct) = (self.write_with(bytes, 0)?, self.write_with(bytes, libc::O_DIRECT)?);
+        let sample = Sample::new(cached.min(direct)).with("bytes", bytes as f64);
+        Ok(sample.with("cached_ms", cached).with("direct_ms", direct))
+    }
+
+    fn write_with(&self, bytes: usize, flags: i32) -> Result<f64> {
+        let failed = || Error::path("write", &self.file);
+        let start = Instant::now();
+        let open = File::options().write(true).create(true).truncate(true).custom_flags(flags).open(&self.file);
+        let mut file = open.map_err(failed())?;
+        let mut left = bytes;
+        while left > 0 {
+            let block = self.block.as_slice();
+            let part = block.get(..left.min(BLOCK_BYTES)).unwrap_or(block);
+            file.write_all(part).map_err(failed())?;
+            left -= part.len();
+        }
+        file.sync_all().map_err(failed())?;
+        let ms = ms_since(start);
+        self.remove()?;
+        Ok(ms)
+    }
+
+    /// Appends pages to one file, each with an fsync, for so long.
+    fn inserts(&self, duration: Duration) -> Result<Sample> {
+        let failed = || Error::path("write", &self.file);
+        let page = self.block.as_slice().get(..PAGE_BYTES).unwrap_or_default();
+        let mut file = File::create(&self.file).map_err(failed())?;
+        let (start, mut inserts) = (Instant::now(), 0.0);
+        while start.elapsed() < duration {
+            file.write_all(page).and_then(|()| file.sync_all()).map_err(failed())?;
+            inserts += 1.0;
+        }
+        let ms = ms_since(start);
+        self.remove()?;
+        Ok(Sample::new(ms).with("inserts", inserts))
+    }
+
+    fn remove(&self) -> Result<()> {
+        std::fs::remove_file(&self.file).map_err(Error::path("remove", &self.file))
+    }
+}
+
+impl Side for Disk {
+    fn run(&mut self, op: &str) -> Result<Sample> {
+        let number = |text: &str| text.parse::<usize>().map_err(|_| unknown(op));
+        match op.split_once(' ') {
+            Some(("write", bytes)) => self.write(number(bytes)?),
+            Some(("inserts", ms)) => self.inserts(Duration::from_millis(number(ms)? as u64)),
+            _ => Err(unknown(op)),
+        }
+    }
+}
