@@ -27,6 +27,10 @@ impl HomeTier for SsdTier {
         Some(Probe { folder: self.dir().to_owned(), files: Arc::clone(self.files()), io: Arc::clone(self.io()) })
     }
 
+    fn check(&self, chunk: &Arc<Chunk>) -> Result<()> {
+        self.chunk_file(chunk).map(drop)
+    }
+
     fn read_image(&self, chunk: &Arc<Chunk>, column: usize) -> Result<Buffer> {
         self.load_image(chunk, column)
     }

@@ -35,6 +35,8 @@ pub trait HomeTier: Send + Sync {
     fn describe(&self) -> String;
     /// What calibration measures the device with; `None`: it cannot be measured.
     fn probe(&self) -> Option<Probe>;
+    /// Fails when the chunk's file cannot be read at all: missing, cut short, or another one.
+    fn check(&self, chunk: &Arc<Chunk>) -> Result<()>;
     /// Reads one segment, checks it against its checksums, gives its image. Blocks.
     fn read_image(&self, chunk: &Arc<Chunk>, column: usize) -> Result<Buffer>;
 }
@@ -98,6 +100,7 @@ impl Mover {
         }
         let Some(target) = tiers.get(usize::from(to.0)) else {
             // The copy may be the only good one.
+            home.check(chunk)?;
             if let Some(damage) = chunk.damage(*column) {
                 return Err(damage);
             }

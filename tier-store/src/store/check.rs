@@ -235,9 +235,19 @@ impl<'a> Check<'a> {
         self.report.findings.push(catalog_finding(path, format!("table {} cannot be loaded: {error}", id.0)));
     }
 
+    /// Heals a chunk's file, and looks at it again.
+    fn healed(&self, chunk: &Chunk) -> Result<()> {
+        self.core.heal(chunk)?;
+        match file_faults(self.core, chunk, &self.core.ssd.load_file(chunk)?).is_empty() {
+            true => Ok(()),
+            false => Err(Error::Corrupt { path: chunk.path.clone(), what: "it was made again and is not good".into() }),
+        }
+    }
+
     fn chunk(&mut self, table: &Table, version: &TableVersion, position: usize, entry: &ChunkEntry) {
         let chunk = &entry.chunk;
         let mut faults = if self.options.quick { header_faults(self.core, chunk) } else { Vec::new() };
+        let mut wrong_bounds = false;
         if !self.options.quick {
             match self.core.ssd.load_file(chunk) {
                 Ok(file) => {
@@ -245,6 +255,7 @@ impl<'a> Check<'a> {
                     faults = file_faults(self.core, chunk, &file);
                     if faults.is_empty() {
                         faults.extend(statistics_fault(version, position, chunk, &file));
+                        wrong_bounds = !faults.is_empty();
                         // What a reader once saw was not on the disk.
                         if chunk.damaged_segments() > 0 {
                             chunk.file.store(None);
@@ -257,7 +268,8 @@ impl<'a> Check<'a> {
         if faults.is_empty() {
             return;
         }
-        let healed = self.options.repair.then(|| self.core.heal(chunk));
+        // Wrong bounds lie in the catalog: a new file would not mend them.
+        let healed = (self.options.repair && !wrong_bounds).then(|| self.healed(chunk));
         for fault in faults {
             let finding = fault.finding(table, chunk, healed.as_ref());
             self.report.findings.push(finding);

@@ -135,6 +135,8 @@ impl Core {
         if let Some(pending) = submitted.pending {
             pending.wait()?;
         }
+        // Dropped after the locks: the last reader of a chunk deletes its file.
+        let mut gone = Vec::new();
         let mut publications = self.publications.lock();
         let _list = self.tables.write();
         let now = self.clock.now_us();
@@ -144,6 +146,7 @@ impl Core {
                 for chunk in next.removed {
                     chunk.doom(&self.ssd);
                     table.forget_chunk(chunk.id);
+                    gone.push(chunk);
                 }
             }
         }

@@ -95,7 +95,8 @@ impl Core {
     /// Compacts one group of a table that has no chunk of `skip`; `None` when there is nothing worth it.
     pub(super) fn compact(&self, table: &Arc<Table>, zeal: Zeal, skip: &HashSet<ChunkId>) -> Option<Attempt> {
         let _compacting = table.lock_compacting();
-        let group = pick(&table.version(), table, zeal, skip)?;
+        let most_bytes = self.delta.limit_bytes() / 4;
+        let group = pick(&table.version(), table, zeal, most_bytes, skip)?;
         let chunks = group.iter().map(|c| c.chunk.id).collect();
         Some(Attempt { chunks, result: self.rewrite(table, &group) })
     }
@@ -106,15 +107,20 @@ impl Core {
     }
 
     fn rewrite(&self, table: &Arc<Table>, group: &[ChunkEntry]) -> Result<Compacted> {
-        let bytes = group.iter().flat_map(|c| c.chunk.segments.iter()).map(|s| s.bytes()).sum();
-        let _charge = self.delta.try_charge(bytes)?;
-        let live = group.iter().map(|c| self.live_rows(c)).collect::<Result<Vec<_>>>()?;
-        let all = concat_batches(table.schema(), &live)?;
-        drop(live);
-        let order = order(table, &all)?;
-        let all = match &order {
-            Some(order) => take_record_batch(&all, order)?,
-            None => all,
+        let bytes = group.iter().map(image_bytes).sum();
+        let _charge = match group.len() {
+            // One chunk must always be possible, however small the delta.
+            1 => self.delta.charge_always(bytes),
+            _ => self.delta.try_charge(bytes)?,
+        };
+        let (all, order) = {
+            let live = group.iter().map(|c| self.live_rows(c)).collect::<Result<Vec<_>>>()?;
+            let all = concat_batches(table.schema(), &live)?;
+            drop(live);
+            match order(table, &all)? {
+                Some(order) => (take_record_batch(&all, &order)?, Some(order)),
+                None => (all, None),
+            }
         };
         let tiers = tiers(group);
         let sealed = self.write_chunks_on(table, &[all], &|column| tiers.get(column).copied().flatten())?;
@@ -217,7 +223,13 @@ impl CompactionCounters {
 }
 
 /// Chunks to be written as one. Those of a clustered table are neighbours, so that it stays clustered.
-fn pick(version: &TableVersion, table: &Table, zeal: Zeal, skip: &HashSet<ChunkId>) -> Option<Vec<ChunkEntry>> {
+fn pick(
+    version: &TableVersion,
+    table: &Table,
+    zeal: Zeal,
+    most_bytes: u64,
+    skip: &HashSet<ChunkId>,
+) -> Option<Vec<ChunkEntry>> {
     let full = u64::from(table.options().chunk_rows);
     let adjacent = !table.options().cluster_by.is_empty();
     let holed = |c: &ChunkEntry| {
@@ -227,11 +239,13 @@ fn pick(version: &TableVersion, table: &Table, zeal: Zeal, skip: &HashSet<ChunkI
     let small = |c: &ChunkEntry| c.live_rows() * 2 < full;
     let enough_small = if zeal == Zeal::Thorough { 2 } else { 4 };
     let worth = |group: &[ChunkEntry]| group.iter().any(holed) || group.len() >= enough_small;
-    let (mut group, mut rows) = (Vec::new(), 0);
+    let (mut group, mut rows, mut bytes) = (Vec::new(), 0, 0);
     for entry in version.chunks.iter() {
         let wanted = (holed(entry) || small(entry)) && !skip.contains(&entry.chunk.id);
-        if wanted && rows + entry.live_rows() <= GROUP_CHUNKS * full && group.len() < GROUP_LEN {
+        let fits = rows + entry.live_rows() <= GROUP_CHUNKS * full && bytes + image_bytes(entry) <= most_bytes;
+        if wanted && fits && group.len() < GROUP_LEN {
             rows += entry.live_rows();
+            bytes += image_bytes(entry);
             group.push(entry.clone());
             continue;
         }
@@ -240,14 +254,21 @@ fn pick(version: &TableVersion, table: &Table, zeal: Zeal, skip: &HashSet<ChunkI
                 break;
             }
             group.clear();
-            rows = 0;
+            (rows, bytes) = (0, 0);
         }
         if wanted {
             rows += entry.live_rows();
+            bytes += image_bytes(entry);
             group.push(entry.clone());
         }
     }
     worth(&group).then_some(group)
+}
+
+/// Bytes of a chunk in memory, columns that it has no bytes for included.
+fn image_bytes(entry: &ChunkEntry) -> u64 {
+    let constant = u64::from(entry.chunk.rows) * 16;
+    entry.chunk.segments.iter().map(|s| if s.constant.is_some() { constant } else { s.bytes() }).sum()
 }
 
 /// The order in which the rows of a clustered table are to lie.

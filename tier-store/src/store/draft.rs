@@ -139,8 +139,11 @@ impl<'a> Draft<'a> {
     /// Puts chunks in the place of others that hold the same rows.
     pub(super) fn replace(&mut self, old: &[ChunkEntry], new: Vec<(SealedChunk, Option<Arc<RoaringBitmap>>)>) {
         let last = self.chunks.iter().map(|c| c.place).max().unwrap_or(0);
-        let places = old.iter().map(|c| c.place).chain(last + 1..);
         self.replaced.extend(old.iter().map(|c| c.chunk.id));
+        // A place may have been given away since: its chunk lost its last row, and another one came to the end.
+        let others = self.chunks.iter().filter(|c| !self.replaced.contains(&c.chunk.id));
+        let taken: HashSet<u64> = others.map(|c| c.place).collect();
+        let places = old.iter().map(|c| c.place).filter(|place| !taken.contains(place)).chain(last + 1..);
         for ((sealed, deletions), place) in new.into_iter().zip(places) {
             self.chunks.push(ChunkEntry { chunk: sealed.chunk, deletions, place });
             self.bounds.push(sealed.statistics);

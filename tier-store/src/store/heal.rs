@@ -12,8 +12,8 @@ use arrow::datatypes::{Schema, SchemaRef};
 
 use super::core::Core;
 use crate::error::{Error, Result};
-use crate::table::Chunk;
 use crate::table::column::with_ids;
+use crate::table::{Chunk, Segment};
 use crate::tier::codec::{self, Stamp};
 
 impl Core {
@@ -73,9 +73,13 @@ fn good_copy(chunk: &Chunk, column: usize) -> Option<Vec<u8>> {
 /// The file written anew; the same build makes the same bytes of the same columns, and another may not. Nor can it where
 /// the table has dropped a column of the file.
 fn encoded(chunk: &Chunk, columns: &[u8]) -> Result<Vec<u8>> {
-    let batch = with_ids(&decoded(chunk, columns)?, chunk.segments.iter().map(|segment| segment.column))?;
-    let encoded = codec::encode_chunk(&batch)?;
-    let same = encoded.homes.iter().eq(chunk.segments.iter().map(|segment| &segment.home));
+    // Columns added later are not in the file.
+    let there = |(_, segment): &(usize, &Arc<Segment>)| segment.constant.is_none();
+    let stored: Vec<(usize, &Arc<Segment>)> = chunk.segments.iter().enumerate().filter(there).collect();
+    let positions: Vec<usize> = stored.iter().map(|(position, _)| *position).collect();
+    let batch = decoded(chunk, columns)?.project(&positions)?;
+    let encoded = codec::encode_chunk(&with_ids(&batch, stored.iter().map(|(_, segment)| segment.column))?)?;
+    let same = encoded.homes.iter().eq(stored.iter().map(|(_, segment)| &segment.home));
     if same && encoded.bytes.len() as u64 == chunk.file_bytes {
         return Ok(encoded.bytes);
     }

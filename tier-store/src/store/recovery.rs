@@ -28,7 +28,7 @@ use crate::table::{Chunk, ChunkEntry, ChunkId, DeltaRows, Segment, Table, TableI
 use crate::tier::dram::DramTier;
 use crate::tier::nvm::NvmTier;
 use crate::tier::ssd::{self, SsdTier};
-use crate::tier::{Account, MemoryTier, TierId};
+use crate::tier::{Account, MemoryTier, TierId, codec};
 
 pub(super) const CATALOG_FILE: &str = "catalog.redb";
 pub(super) const HOLDER_FILE: &str = "server.pid";
@@ -212,6 +212,8 @@ fn load_table(core: &Core, id: TableId, record: TableRecord) -> Result<Arc<Table
     core.catalog.scan(Space::Delta, &key(&[id.0]), |k, v| {
         for batch in decode_batches(v)?.1 {
             let sequence = key_part(k, 1);
+            // Columns decoded from one message share its memory, and each would be charged all of it.
+            let batch = codec::normalize(&batch)?;
             let entry = Arc::new(DeltaEntry::restored(&core.delta, sequence, batch, now));
             delta.push(DeltaRows { entry, deletions: deletions.remove(&sequence) });
         }

@@ -70,7 +70,7 @@ pub struct SsdTier {
     /// The tables' folders whose names are durable. Held while a file is written into one, so that it stays.
     folders: RwLock<HashSet<PathBuf>>,
     /// One replacement at a time: two of one file would share its temporary name.
-    replacing: Mutex<()>,
+    replacing: RwLock<()>,
     counters: Arc<SsdCounters>,
 }
 
@@ -87,7 +87,7 @@ impl SsdTier {
     ) -> Result<Self> {
         let dir = dir.into();
         create_folders(files.as_ref(), &dir)?;
-        let (charges, replacing, counters) = (Mutex::default(), Mutex::default(), Arc::default());
+        let (charges, replacing, counters) = (Mutex::default(), RwLock::default(), Arc::default());
         let folders = RwLock::default();
         io.pool().share_budget(&io_account);
         Ok(Self { dir, files, io, clock, io_account, stored, charges, folders, replacing, counters })
@@ -236,7 +236,7 @@ impl SsdTier {
     /// Puts `bytes` in the place of a chunk's file: readers of the old one finish, later ones open the new one. The old
     /// file is there until the new one is durable.
     pub(crate) fn replace_file(&self, chunk: &Chunk, bytes: &[u8]) -> Result<()> {
-        let _turn = self.replacing.lock();
+        let _turn = self.replacing.write();
         files::replace_durably(self.files.as_ref(), &chunk.path, bytes)?;
         chunk.file.store(None);
         Ok(())
@@ -276,6 +276,8 @@ impl SsdTier {
         if let Some(file) = chunk.file.load_full() {
             return Ok(file);
         }
+        // Not while the file is replaced, or the old one would be put back in use.
+        let _turn = self.replacing.read();
         let file = self.open(&chunk.path)?;
         if file.len != chunk.file_bytes {
             let what = format!("it has {} bytes, {} were written", file.len, chunk.file_bytes);

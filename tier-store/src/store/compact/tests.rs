@@ -193,6 +193,34 @@ fn a_model_agrees_under_compaction() {
     }
 }
 
+/// While a group is rewritten its last chunk loses its last row, and a new chunk comes to the end of the table.
+#[test]
+fn a_place_given_away_meanwhile_is_not_taken_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let table = store.create_table(definition("t")).unwrap();
+    for start in [0, 1_000] {
+        store.insert(&table, &[rows(start..start + 1_000)]).unwrap();
+        store.seal(&table).unwrap();
+    }
+    delete(&store, &table, &(0..400).chain(1_000..1_400).collect::<Vec<_>>());
+    let group = table.version().chunks.to_vec();
+    delete(&store, &table, &(1_400..2_000).collect::<Vec<_>>());
+    store.insert(&table, &[rows(5_000..6_000)]).unwrap();
+    store.seal(&table).unwrap();
+    store.core().rewrite(&table, &group).unwrap();
+    let version = table.version();
+    let places: HashSet<u64> = version.chunks.iter().map(|c| c.place).collect();
+    assert_eq!((places.len(), version.statistics.len()), (version.chunks.len(), version.chunks.len()));
+    let expected: Vec<i64> = (400..1_000).chain(5_000..6_000).collect();
+    assert_eq!(keys(&store, &table), expected);
+    drop((version, group, table, store));
+    let store = open(dir.path());
+    let table = store.table(&definition("t").name).unwrap();
+    assert_eq!(keys(&store, &table), expected);
+    assert!(table.version().statistics.column(0).is_ok());
+}
+
 /// Writers and the compactor at the same time.
 #[test]
 fn deletes_during_a_compaction_are_carried_over() {
