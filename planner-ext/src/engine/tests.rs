@@ -6,12 +6,14 @@ mod changes;
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use arrow::array::{ArrayRef, Int32Array, Int64Array, RecordBatch, StringArray};
-use arrow::datatypes::{DataType, Field, Schema};
+use arrow::array::{ArrayRef, AsArray, Int32Array, Int64Array, RecordBatch, StringArray};
+use arrow::datatypes::{DataType, Field, Int64Type, Schema};
 use arrow::util::pretty::pretty_format_batches;
 use futures::{StreamExt, TryStreamExt};
+use terrace_tier_store::table::TableName;
 use terrace_tier_store::{Store, StoreOptions};
 
 use super::*;
@@ -421,6 +423,39 @@ async fn ingest_stores_all_rows_or_none() {
     assert_eq!(server.rows("SELECT * FROM t").await, ["3|c"]);
     let error = send(IngestMode::Replace, vec![Ok(rows)], &[("cluster_bye", "id")]).await.unwrap_err();
     assert!(error.message().contains("cluster_by"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_clustered_ingest_larger_than_query_memory_spills_and_is_sorted() {
+    const BATCHES: u64 = 120;
+    let server = Server::with(|o| o.query_memory_bytes = 32 << 20);
+    let rows = |number: u64| {
+        let keys = (number * 8192..(number + 1) * 8192).map(|n| n.wrapping_mul(0x9E37_79B9_7F4A_7C15) as i64);
+        let text = keys.clone().map(|k| Some(format!("a text that is not inlined, of row {k}")));
+        batch(vec![
+            ("k", Arc::new(keys.collect::<Int64Array>()) as ArrayRef),
+            ("s", Arc::new(text.collect::<StringArray>()) as ArrayRef),
+        ])
+    };
+    let spilled = Arc::new(AtomicU64::new(0));
+    let (seen, engine) = (Arc::clone(&spilled), Arc::clone(&server.engine));
+    let source = futures::stream::iter(0..BATCHES).map(move |number| {
+        seen.fetch_max(engine.spilled_bytes(), Ordering::Relaxed);
+        Ok(rows(number))
+    });
+    let options = [("cluster_by".to_owned(), "k".to_owned())].into();
+    let request = IngestRequest { schema: None, table: "t".to_owned(), mode: IngestMode::Create, options };
+    let schema = rows(0).schema();
+    assert_eq!(server.engine.ingest(&server.session, request, schema, source.boxed()).await.unwrap(), BATCHES * 8192);
+    assert!(spilled.load(Ordering::Relaxed) > 0, "all of it was held in memory");
+    assert_eq!(server.engine.spilled_bytes(), 0, "spill files stay behind");
+    assert_eq!(server.rows("SELECT count(DISTINCT k), count(s) FROM t").await, ["983040|983040"]);
+    // Chunks do not overlap: all rows were sorted, not each chunk by itself.
+    let table = server.engine.store().table(&TableName::new("public", "t")).unwrap();
+    let version = table.version();
+    let bounds = version.statistics.column(0).unwrap();
+    let (min, max) = (bounds.min.as_primitive::<Int64Type>(), bounds.max.as_primitive::<Int64Type>());
+    assert!(min.len() >= 15 && (1..min.len()).all(|i| max.value(i - 1) < min.value(i)));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
