@@ -466,7 +466,9 @@ impl Scope {
 
     async fn provider(&self, name: &TableName) -> Result<Option<Arc<dyn TableProvider>>> {
         let snapshot = &self.snapshot;
-        if let Some(target) = self.target.as_ref().filter(|_| name.schema == TARGET_SCHEMA) {
+        if let Some(target) =
+            self.target.as_ref().filter(|_| name.schema == TARGET_SCHEMA && name.name == TARGET_SCHEMA)
+        {
             let table = snapshot.pinned(target)?.map(|table| table.with_positions());
             return Ok(table.map(|t| Arc::new(t) as Arc<dyn TableProvider>));
         }

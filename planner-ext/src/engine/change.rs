@@ -5,6 +5,7 @@
 //! itself; when another transaction was faster it runs again on what that one left, because nothing was sent to the
 //! client yet.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use arrow::array::{Array, BooleanArray, Int64Array, RecordBatch, UInt64Array, cast::AsArray};
@@ -18,7 +19,7 @@ use datafusion::logical_expr::{
 use datafusion::sql::parser::{ExplainStatement, Statement as SqlStatement};
 use futures::StreamExt;
 use roaring::RoaringTreemap;
-use terrace_tier_store::table::{Table, TableVersion};
+use terrace_tier_store::table::{Table, TableName, TableVersion};
 
 use super::catalog::Snapshot;
 use super::ingest::clustered;
@@ -28,7 +29,7 @@ use super::registry::Ticket;
 use super::rewrite::{Change, Effect, MergeEffect, Rewritten, TargetColumn};
 use super::run;
 use super::statement::{Planned, Prepared};
-use super::transaction::Transaction;
+use super::transaction::{Attempt, Transaction};
 use super::types::with_columns;
 use crate::error::{Error, ErrorKind, Result};
 use crate::scan::ROW_COLUMN;
@@ -69,11 +70,21 @@ pub(super) async fn plan_change(
     let plan = snapshot.plan_on_target(query, &name).await?;
     let plan = match &effect {
         Effect::Update => typed(plan, schema, 1)?,
-        Effect::Merge(_) => typed(plan, schema, 2)?,
+        Effect::Merge(_) => typed(refuse_volatile(plan)?, schema, 2)?,
         Effect::Delete | Effect::Insert => plan,
     };
     let (table, seen) = (Arc::clone(provider.table()), Arc::clone(provider.version()));
     Ok(Planned { snapshot, plan, target: Some(Target { table, seen, effect }) })
+}
+
+/// The conditions of a MERGE stand in the plan once for each column, and have to decide alike each time.
+fn refuse_volatile(plan: LogicalPlan) -> Result<LogicalPlan> {
+    match &plan {
+        LogicalPlan::Projection(outer) if outer.expr.get(1).is_some_and(Expr::is_volatile) => {
+            Err(Error::unimplemented("random() and the like are not supported in the conditions of MERGE"))
+        }
+        _ => Ok(plan),
+    }
 }
 
 /// EXPLAIN of an INSERT shows the plan of its rows.
@@ -151,18 +162,15 @@ pub(super) fn insert_target(snapshot: &Arc<Snapshot>, plan: &LogicalPlan) -> Res
 /// affected.
 pub(super) async fn run_change(prepared: &Prepared, ticket: &Ticket, parameters: Option<&RecordBatch>) -> Result<u64> {
     if let Some(transaction) = prepared.transaction()? {
-        let _alone = transaction.writing.lock().await;
-        let mark = transaction.mark()?;
-        let done = run_in(prepared, ticket, &transaction, true, parameters).await;
-        if done.is_err() {
-            transaction.return_to(mark)?;
-        }
-        return done;
+        let attempt = transaction.attempt().await?;
+        let count = run_in(prepared, ticket, &transaction, Some(&attempt), parameters).await?;
+        attempt.keep();
+        return Ok(count);
     }
     let mut attempt = 1;
     loop {
         let transaction = Transaction::new(ticket.id().to_owned(), prepared.session().engine());
-        let done = match run_in(prepared, ticket, &transaction, false, parameters).await {
+        let done = match run_in(prepared, ticket, &transaction, None, parameters).await {
             Ok(count) => transaction.commit().await.map(|()| count),
             Err(error) => Err(error),
         };
@@ -181,13 +189,13 @@ async fn run_in(
     prepared: &Prepared,
     ticket: &Ticket,
     transaction: &Arc<Transaction>,
-    explicit: bool,
+    attempt: Option<&Arc<Attempt>>,
     parameters: Option<&RecordBatch>,
 ) -> Result<u64> {
     let rows = parameters.map_or(1, RecordBatch::num_rows);
     let several = rows > 1;
     prepared.check_parameters(parameters)?;
-    let mut first = match explicit || several {
+    let mut first = match attempt.is_some() || several {
         // Each run sees what the one before it did.
         true => prepared.plan_in(transaction).await?,
         false => prepared.current_plan().await?,
@@ -204,14 +212,14 @@ async fn run_in(
             Some(all) if several && row == 0 => {
                 if let Some(joined) = bind_many(&planned.plan, &wanted, all)? {
                     planned.plan = joined;
-                    return run_one(prepared, ticket, transaction, planned).await;
+                    return run_one(prepared, ticket, transaction, attempt, planned).await;
                 }
                 planned.plan = bind_one(planned.plan, &wanted, all, row)?;
             }
             Some(all) if !wanted.fields().is_empty() => planned.plan = bind_one(planned.plan, &wanted, all, row)?,
             _ => {}
         }
-        count += run_one(prepared, ticket, transaction, planned).await?;
+        count += run_one(prepared, ticket, transaction, attempt, planned).await?;
     }
     Ok(count)
 }
@@ -220,6 +228,7 @@ async fn run_one(
     prepared: &Prepared,
     ticket: &Ticket,
     transaction: &Arc<Transaction>,
+    attempt: Option<&Arc<Attempt>>,
     mut planned: Planned,
 ) -> Result<u64> {
     let engine = prepared.session().engine();
@@ -235,7 +244,11 @@ async fn run_one(
         Some(writer) => Some(writer.hand_over().await?),
         None => None,
     };
-    let change = move || transaction.change(&target.table, &target.seen, &positions, added);
+    let attempt = attempt.cloned();
+    let change = move || {
+        let _attempt = attempt;
+        transaction.change(&target.table, &target.seen, &positions, added)
+    };
     engine.blocking(change).await?;
     Ok(count)
 }
@@ -388,11 +401,11 @@ pub(super) async fn truncate(
     loop {
         let own = Transaction::new(ticket.id().to_owned(), engine);
         let transaction = Arc::clone(explicit.as_ref().unwrap_or(&own));
-        let alone = transaction.writing.lock().await;
+        let alone = transaction.attempt().await?;
         let snapshot = prepared.session().snapshot_in(Some(&transaction))?;
         let (mut count, mut changes) = (0, Vec::new());
+        let names: BTreeSet<TableName> = names.iter().map(|name| name.resolve(snapshot.default_schema())).collect();
         for name in names {
-            let name = name.resolve(snapshot.default_schema());
             match snapshot.writable(&name) {
                 Err(error) if if_exists && error.kind() == ErrorKind::NotFound => {}
                 provider => {
@@ -402,11 +415,13 @@ pub(super) async fn truncate(
                 }
             }
         }
-        let worker = Arc::clone(&transaction);
+        let (worker, held) = (Arc::clone(&transaction), Arc::clone(&alone));
         let change = move || {
+            let _held = held;
             changes.iter().try_for_each(|(table, seen)| worker.change(table, seen, &seen.live_positions(), None))
         };
         engine.blocking(change).await?;
+        alone.keep();
         drop(alone);
         let done = if explicit.is_some() { Ok(()) } else { own.commit().await };
         match done {

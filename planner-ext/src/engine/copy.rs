@@ -104,6 +104,8 @@ pub(super) async fn copy_from(
         return Err(Error::new(ErrorKind::PermissionDenied, "tables of schema 'system' cannot be written"));
     }
     let table = match engine.store.table(&name) {
+        // A transaction writes to the table that it reads.
+        Ok(_) if transaction.is_some() => Arc::clone(snapshot.writable(&name)?.table()),
         Ok(table) => table,
         Err(_) => {
             ddl::check_not_other(snapshot.objects(), &name)?;

@@ -20,6 +20,7 @@ use super::catalog::{Object, Objects, Snapshot};
 use super::ingest::{Target, load};
 use super::parse::{self, DropCommand, DropKind, Extras, NameParts, table_name};
 use super::registry::{StatementState, Ticket};
+use super::rewrite::TARGET_SCHEMA;
 use super::session::Session;
 use super::statement::Planned;
 use super::types::stored_schema;
@@ -348,7 +349,7 @@ pub(super) async fn open_external(
 
 async fn create_schema(engine: &Arc<Engine>, create: &CreateCatalogSchema) -> Result<u64> {
     let name = create.schema_name.strip_prefix("terrace.").unwrap_or(&create.schema_name).to_owned();
-    if name.is_empty() || name.contains('.') {
+    if name.is_empty() || name.contains('.') || name == TARGET_SCHEMA {
         return Err(Error::invalid(format!("'{}' is not a name for a schema", create.schema_name)));
     }
     let _names = engine.names.lock().await;

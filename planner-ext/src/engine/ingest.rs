@@ -122,7 +122,11 @@ async fn ingest(
     let default = snapshot.default_schema().to_owned();
     let name = TableName::new(request.schema.clone().unwrap_or(default), request.table.clone());
     let target = match ingest_target(engine, &snapshot, &name, &request, &schema)? {
-        Target::Existing(table, _) => Target::Existing(table, transaction.clone()),
+        // A transaction writes to the table that it reads.
+        Target::Existing(..) if transaction.is_some() => {
+            Target::Existing(Arc::clone(snapshot.writable(&name)?.table()), transaction.clone())
+        }
+        Target::Existing(table, _) => Target::Existing(table, None),
         new => {
             transaction.as_ref().map(|transaction| transaction.define()).transpose()?;
             new
@@ -197,9 +201,15 @@ pub(super) async fn load(engine: &Arc<Engine>, ticket: &Ticket, input: Planned, 
     writer.write_all(rows, adapt).await?;
     if let Some((transaction, table)) = joins {
         let rows = writer.hand_over().await?;
-        let _alone = transaction.writing.lock().await;
-        let worker = Arc::clone(&transaction);
-        return engine.blocking(move || worker.add(&table, rows)).await;
+        let attempt = transaction.attempt().await?;
+        let (worker, held) = (Arc::clone(&transaction), Arc::clone(&attempt));
+        let add = move || {
+            let _held = held;
+            worker.add(&table, rows)
+        };
+        let count = engine.blocking(add).await?;
+        attempt.keep();
+        return Ok(count);
     }
     // A view of this name made meanwhile must not be hidden.
     let _names = engine.names.lock().await;

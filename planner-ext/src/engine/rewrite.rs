@@ -187,7 +187,17 @@ fn target_of(table: &TableWithJoins) -> Result<NameParts> {
 
 fn name_of(table: &TableFactor) -> Result<NameParts> {
     match table {
-        TableFactor::Table { name, args: None, .. } => NameParts::new(name),
+        TableFactor::Table {
+            name,
+            args: None,
+            sample: None,
+            version: None,
+            json_path: None,
+            with_ordinality: false,
+            partitions,
+            with_hints,
+            ..
+        } if partitions.is_empty() && with_hints.is_empty() => NameParts::new(name),
         other => Err(Error::invalid(format!("'{other}' is not a table that can be changed"))),
     }
 }

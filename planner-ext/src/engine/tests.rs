@@ -446,7 +446,10 @@ async fn a_clustered_ingest_larger_than_query_memory_spills_and_is_sorted() {
     let options = [("cluster_by".to_owned(), "k".to_owned())].into();
     let request = IngestRequest { schema: None, table: "t".to_owned(), mode: IngestMode::Create, options };
     let schema = rows(0).schema();
-    assert_eq!(server.engine.ingest(&server.session, request, schema, source.boxed()).await.unwrap(), BATCHES * 8192);
+    assert_eq!(
+        server.engine.ingest(&server.session, request, schema, source.boxed(), None).await.unwrap(),
+        BATCHES * 8192
+    );
     assert!(spilled.load(Ordering::Relaxed) > 0, "all of it was held in memory");
     assert_eq!(server.engine.spilled_bytes(), 0, "spill files stay behind");
     assert_eq!(server.rows("SELECT count(DISTINCT k), count(s) FROM t").await, ["983040|983040"]);

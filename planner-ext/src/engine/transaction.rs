@@ -31,10 +31,34 @@ pub struct Transaction {
     engine: Arc<Engine>,
     state: Mutex<State>,
     /// Held by a statement that writes, from planning to its change.
-    pub(super) writing: tokio::sync::Mutex<()>,
+    writing: Arc<tokio::sync::Mutex<()>>,
     used_us: AtomicU64,
     /// Statements of it that run.
     running: AtomicUsize,
+}
+
+/// A statement of a transaction that writes, alone; dropped without [`Attempt::keep`], as when it is cancelled, it leaves
+/// nothing. Work that goes on after its statement was dropped holds it too, so that it cannot come late.
+pub(super) struct Attempt {
+    transaction: Arc<Transaction>,
+    mark: Mutex<Option<Savepoint>>,
+    _alone: tokio::sync::OwnedMutexGuard<()>,
+}
+
+impl Attempt {
+    /// Its changes stay part of the transaction.
+    pub(super) fn keep(&self) {
+        self.mark.lock().take();
+    }
+}
+
+impl Drop for Attempt {
+    fn drop(&mut self) {
+        if let Some(mark) = self.mark.get_mut().take() {
+            // A transaction that has ended has nothing left to undo.
+            let _ = self.transaction.return_to(mark);
+        }
+    }
 }
 
 /// A statement of a transaction that runs: the transaction is not idle.
@@ -132,8 +156,12 @@ impl Transaction {
     /// Adds rows to a table and returns how many. Blocks while rows are written.
     pub(super) fn add(&self, table: &Arc<Table>, rows: NewRows) -> Result<u64> {
         let versions = self.versions()?;
-        let seen = versions.iter().find(|(known, _)| known.id() == table.id());
-        let seen = seen.map_or_else(|| table.version(), |(_, version)| Arc::clone(version));
+        let seen = versions.iter().find(|(known, _)| Arc::ptr_eq(known, table));
+        let seen = seen.map(|(_, version)| Arc::clone(version)).ok_or_else(|| {
+            let message =
+                format!("table '{}' was altered or made since the transaction began; begin another one", table.name());
+            Error::new(ErrorKind::Aborted, message)
+        })?;
         let count = rows.rows();
         self.change(table, &seen, &RoaringTreemap::new(), Some(rows))?;
         Ok(count)
@@ -156,11 +184,14 @@ impl Transaction {
         })
     }
 
-    pub(super) fn mark(&self) -> Result<Savepoint> {
-        self.active(|active| Ok(active.work.savepoint()))
+    /// Waits until no other statement of it writes.
+    pub(super) async fn attempt(self: &Arc<Self>) -> Result<Arc<Attempt>> {
+        let _alone = Arc::clone(&self.writing).lock_owned().await;
+        let mark = Mutex::new(Some(self.active(|active| Ok(active.work.savepoint()))?));
+        Ok(Arc::new(Attempt { transaction: Arc::clone(self), mark, _alone }))
     }
 
-    pub(super) fn return_to(&self, mark: Savepoint) -> Result<()> {
+    fn return_to(&self, mark: Savepoint) -> Result<()> {
         self.active(|active| {
             active.work.roll_back_to(mark);
             Ok(())

@@ -71,11 +71,22 @@ impl Transaction {
             Some(changed) => changed.clone(),
             None => Changed::new(table, seen),
         };
+        // Another object of the same table has other columns: rows and positions of one do not fit the other.
+        let rows_of = added.as_ref().map(|rows| &rows.table);
+        if !Arc::ptr_eq(&changed.table, table)
+            || rows_of.is_some_and(|t| t.id() == table.id() && !Arc::ptr_eq(t, table))
+        {
+            let table = table.name().to_string();
+            return Err(Error::Conflict { table, what: "it was altered" });
+        }
         if !Arc::ptr_eq(&changed.view, seen) {
             return Err(Error::Invalid("the positions are not of the version that the transaction sees".into()));
         }
         if added.as_ref().is_some_and(|rows| rows.table.id() != table.id()) {
             return Err(Error::Invalid(format!("the rows were written for another table than '{}'", table.name())));
+        }
+        if deleted.is_empty() && added.is_none() {
+            return Ok(());
         }
         changed.delete(deleted)?;
         if let Some(rows) = added {

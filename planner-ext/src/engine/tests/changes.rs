@@ -136,6 +136,13 @@ async fn what_cannot_be_changed_is_refused_by_name() {
         ("CREATE TABLE bad (__row INT)", InvalidArgument, "__row"),
         ("ALTER TABLE t RENAME COLUMN v TO __row", InvalidArgument, "__row"),
         ("SELECT __row FROM t", InvalidArgument, "__row"),
+        ("DELETE FROM t TABLESAMPLE BERNOULLI (10)", InvalidArgument, "not a table that can be changed"),
+        (
+            "MERGE INTO t USING s ON t.k = s.k WHEN MATCHED AND random() < 0.5 THEN UPDATE SET v = '7'",
+            Unimplemented,
+            "conditions of MERGE",
+        ),
+        ("CREATE SCHEMA \"__target\"", InvalidArgument, "not a name"),
         ("SELECT * FROM __target.__target", NotFound, "__target"),
         ("COMMIT", FailedPrecondition, "no transaction"),
         ("SAVEPOINT a", FailedPrecondition, "no transaction"),
@@ -293,4 +300,44 @@ async fn concurrent_statements_run_again_until_each_counts() {
     }
     assert_eq!(server.rows("SELECT n FROM c ORDER BY id").await, total.map(|n| n.to_string()));
     assert!(total[0] > 15 && total[1] == 15, "{total:?}");
+}
+
+/// Somebody alters the table that a transaction writes to.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rows_for_a_table_that_was_altered_meanwhile_are_refused() {
+    let server = with_rows().await;
+    server.run("CREATE TABLE a (x BIGINT, y BIGINT, z BIGINT)").await.unwrap();
+    server.run("INSERT INTO a VALUES (1, 2, 3)").await.unwrap();
+    let other = server.engine.open_session("other");
+    server.run("BEGIN").await.unwrap();
+    assert_eq!(server.rows("SELECT z FROM a").await, ["3"]);
+    other.prepare("ALTER TABLE a DROP COLUMN x").await.unwrap().update(None).await.unwrap();
+    server.run("INSERT INTO a VALUES (7, 8, 9)").await.unwrap();
+    let number = |n| Arc::new(Int64Array::from(vec![n])) as ArrayRef;
+    let rows = batch(vec![("y", number(8)), ("z", number(9))]);
+    let (schema, stream) = (rows.schema(), futures::stream::iter([Ok(rows)]).boxed());
+    let request = IngestRequest { schema: None, table: "a".into(), mode: IngestMode::Append, options: HashMap::new() };
+    server.engine.ingest(&server.session, request, schema, stream, None).await.unwrap();
+    assert_eq!(server.rows("SELECT z FROM a ORDER BY z").await, ["3", "9", "9"], "its own table has the column still");
+    assert_eq!(server.run("COMMIT").await.unwrap_err().kind(), ErrorKind::Aborted);
+    assert_eq!(server.rows("SELECT y + z FROM a").await, ["5"]);
+}
+
+/// A statement that is dropped in the middle leaves nothing or all of it in its transaction, never a part, and not late.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_dropped_statement_leaves_its_transaction_as_it_was() {
+    let server = with_rows().await;
+    let delete = server.session.prepare("DELETE FROM t WHERE k = $1").await.unwrap();
+    for wait_ms in 0..30 {
+        server.run("BEGIN").await.unwrap();
+        let keys = batch(vec![("k", Arc::new(Int64Array::from_iter_values(1..10)) as ArrayRef)]);
+        let done = tokio::time::timeout(Duration::from_millis(wait_ms), delete.update(Some(keys))).await;
+        // Waits for whoever still writes.
+        server.run("DELETE FROM t WHERE k < 0").await.unwrap();
+        // It may have been done when its caller let it go.
+        let possible: &[&str] = if done.is_ok() { &["0"] } else { &["0", "9"] };
+        let left = server.rows("SELECT count(*) FROM t").await.concat();
+        assert!(possible.contains(&left.as_str()), "dropped after {wait_ms} ms: {left} rows are left");
+        server.run("ROLLBACK").await.unwrap();
+    }
 }
