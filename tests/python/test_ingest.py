@@ -2,6 +2,8 @@
 
 import datetime
 import decimal
+import itertools
+import threading
 
 import adbc_driver_flightsql.dbapi as flight_sql
 import adbc_driver_manager
@@ -9,7 +11,7 @@ import pyarrow as pa
 import pytest
 from adbc_driver_flightsql import DatabaseOptions
 
-from helpers import error_of, execute
+from helpers import error_of, eventually, execute
 
 ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64()), "name": pa.array(["a", None, "c"])})
 
@@ -93,6 +95,34 @@ def test_rows_of_a_reader_that_fails_are_not_stored_half(cursor, table):
         cursor.adbc_ingest(table, reader, mode="append")
     # The driver ends such a stream like a complete one, so what it sent before is all the server can know of.
     assert count(cursor, table) in (3, 6)
+
+
+def test_a_server_killed_during_a_load_has_nothing_of_it(start_server):
+    server = start_server()
+    with server.connect() as connection, connection.cursor() as cursor:
+        cursor.adbc_ingest("kept", ROWS, mode="create")
+    batch = pa.record_batch({"id": pa.array(range(65_536), pa.int64()), "s": pa.array(["some text"] * 65_536)})
+
+    def load():
+        endless = pa.RecordBatchReader.from_batches(batch.schema, itertools.repeat(batch))
+        with pytest.raises(adbc_driver_manager.Error):
+            with server.connect() as connection, connection.cursor() as cursor:
+                cursor.adbc_ingest("lost", endless, mode="create")
+
+    def files():
+        return sorted((server.data_dir / "ssd").rglob("*.arrow*"))
+
+    before = files()
+    loading = threading.Thread(target=load)
+    loading.start()
+    eventually(lambda: len(files()) > len(before) + 5)
+    server.kill()
+    loading.join()
+    server = start_server()
+    assert server.query("SELECT count(*) AS n FROM kept")["n"].to_pylist() == [3]
+    tables = server.query("SELECT table_name FROM information_schema.tables WHERE table_schema = 'public'")
+    assert tables["table_name"].to_pylist() == ["kept"]
+    assert files() == before
 
 
 def test_types_survive_the_way_in_and_out(cursor, table):
