@@ -26,7 +26,7 @@ const WORKLOADS: [(&str, &str); 6] = [
 /// Loads both sides, runs the workloads in turn, and compares what the tables hold at the end.
 pub fn run(bench: &mut Bench) -> Result<()> {
     let python = python(&["duckdb", "pyarrow", "adbc_driver_flightsql"])?;
-    let (records, operations) = if bench.quick { (10_000, 40) } else { (100_000, 1000) };
+    let (records, operations) = if bench.quick { (2_000, 12) } else { (100_000, 1000) };
     let store = StoreClone::empty(bench.scratch("ycsb"))?;
     let server = Server::start(&store.path(), &["--dram-budget", "1GB"])?;
     let start = |name: &str, url: Option<&str>| {
