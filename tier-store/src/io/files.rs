@@ -59,6 +59,18 @@ pub trait FileSystem: Send + Sync + Debug {
     fn open_database(&self, settings: &redb::Builder, path: &Path) -> Result<redb::Database, redb::DatabaseError>;
 }
 
+/// Lets the process hold as many open files as the system allows it: every chunk that is read from disk has one.
+pub(crate) fn raise_open_files() {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: plain system calls on a structure of ours; a refusal leaves the limit as it was.
+    unsafe {
+        if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) == 0 && limit.rlim_cur < limit.rlim_max {
+            limit.rlim_cur = limit.rlim_max;
+            libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
+        }
+    }
+}
+
 /// Makes a folder and those above it that are missing, with durable names.
 pub(crate) fn create_folders(files: &dyn FileSystem, folder: &Path) -> Result<()> {
     let missing: Vec<&Path> = folder.ancestors().take_while(|f| !names_the_present(f) && !files.is_folder(f)).collect();

@@ -22,7 +22,7 @@ use crate::catalog::{Catalog, ChunkRecord, Commit, Space, key, key_part};
 use crate::error::{Error, Result};
 use crate::heat::AccessTotals;
 use crate::io::best_engine;
-use crate::io::files::{FileSystem, create_folders, parent};
+use crate::io::files::{FileSystem, create_folders, parent, raise_open_files};
 use crate::table::delta::DeltaEntry;
 use crate::table::{Chunk, ChunkEntry, ChunkId, DeltaRows, Segment, Table, TableId, TableStatistics};
 use crate::tier::dram::DramTier;
@@ -38,6 +38,7 @@ pub(super) const NEXT_TABLE_KEY: &[u8] = b"next_table";
 const RESERVED_TABLES: u64 = 1 << 20;
 
 pub(super) fn open(options: StoreOptions) -> Result<Core> {
+    raise_open_files();
     let dir = options.data_dir.as_path();
     let ssd_dir = dir.join(SSD_FOLDER);
     let files = options.files.as_ref();

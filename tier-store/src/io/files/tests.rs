@@ -58,6 +58,15 @@ fn all(files: &dyn FileSystem, root: &Path) -> BTreeSet<(PathBuf, Option<Vec<u8>
 }
 
 #[test]
+fn as_many_files_may_be_open_as_the_system_allows() {
+    raise_open_files();
+    let limits = std::fs::read_to_string("/proc/self/limits").unwrap();
+    let line = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
+    let words: Vec<&str> = line.split_whitespace().collect();
+    assert_eq!(words[3], words[4], "{line}");
+}
+
+#[test]
 fn files_of_every_size_hold_what_was_written() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("f");
