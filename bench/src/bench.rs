@@ -17,10 +17,10 @@ use crate::statistics::{median, spread};
 /// What a row is measured against.
 #[derive(Debug, Clone, Copy)]
 pub struct Target {
-    /// What may be called done, where that is decided.
-    pub reach: Option<f64>,
+    /// What may be called done.
+    pub reach: f64,
     /// Where it should go.
-    pub goal: Option<f64>,
+    pub goal: f64,
     /// Whether larger is better.
     pub higher_is_better: bool,
 }
@@ -28,17 +28,12 @@ pub struct Target {
 impl Target {
     /// Smaller is better.
     pub const fn below(reach: f64, goal: f64) -> Self {
-        Self { reach: Some(reach), goal: Some(goal), higher_is_better: false }
+        Self { reach, goal, higher_is_better: false }
     }
 
     /// Larger is better.
     pub const fn above(reach: f64, goal: f64) -> Self {
-        Self { reach: Some(reach), goal: Some(goal), higher_is_better: true }
-    }
-
-    /// Reported only: nothing says yet what is enough.
-    pub const fn none(higher_is_better: bool) -> Self {
-        Self { reach: None, goal: None, higher_is_better }
+        Self { reach, goal, higher_is_better: true }
     }
 }
 
@@ -81,7 +76,7 @@ pub struct Bench {
 
 impl Bench {
     /// The time of a quick run, with some seconds to spare for the last step.
-    pub const QUICK: Duration = Duration::from_secs(34);
+    pub const QUICK: Duration = Duration::from_secs(43);
 
     /// A run that keeps its data in `data_dir`.
     pub fn new(data_dir: PathBuf, scale: Option<f64>, quick: bool, runs: usize, threads: usize) -> Self {
@@ -157,18 +152,15 @@ impl Bench {
             environment: Arc::clone(&self.environment),
         };
         let sign = if row.higher_is_better { ">=" } else { "<=" };
-        let limit = match (row.reach, row.is_within_reach()) {
-            (Some(reach), true) => format!("{sign} {reach:<8}ok"),
-            (Some(reach), false) => format!("{sign} {reach:<8}short"),
-            (None, _) => "-".to_owned(),
-        };
+        let word = if row.is_within_reach() { "ok" } else { "short" };
         println!(
-            "{:<16}{:<5}{:<34}{:>10.4}  +-{:<5.0}%  {limit}",
+            "{:<16}{:<5}{:<34}{:>10.4}  +-{:<5.0}%  {sign} {:<8}{word}",
             row.experiment,
             row.figure,
             row.what(),
             row.ratio,
-            row.spread * 50.0
+            row.spread * 50.0,
+            row.reach
         );
         self.rows.push(row);
     }

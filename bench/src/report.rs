@@ -80,22 +80,17 @@ fn section(html: &mut String, first: &Row, rows: &[Row]) {
     );
     for row in rows {
         let sign = if row.higher_is_better { "&ge;" } else { "&le;" };
-        let limit = |limit: Option<f64>| limit.map_or_else(|| "-".to_owned(), |limit| format!("{sign} {limit}"));
-        let (class, word) = match (row.reach, row.is_within_reach()) {
-            (None, _) => ("", "-"),
-            (_, true) => ("ok", "yes"),
-            (_, false) => ("short", "no"),
-        };
+        let (class, word) = if row.is_within_reach() { ("ok", "yes") } else { ("short", "no") };
         let _ = write!(
             html,
-            "<tr><td>{}<td>{}<td>{}<td>{:.4}<td>{:.0} %<td>{}<td>{}<td class=\"{class}\">{word}</tr>",
+            "<tr><td>{}<td>{}<td>{}<td>{:.4}<td>{:.0} %<td>{sign} {}<td>{sign} {}<td class=\"{class}\">{word}</tr>",
             escape(row.what()),
             escape(&row.figure),
             escape(&parameters(row)),
             row.ratio,
             row.spread * 100.0,
-            limit(row.reach),
-            limit(row.goal)
+            row.reach,
+            row.goal
         );
     }
     html.push_str("</table>");
@@ -115,11 +110,7 @@ fn plot(html: &mut String, rows: &[Row]) {
     const LEFT: f64 = 190.0;
     const WIDTH: f64 = 780.0;
     const STEP: f64 = 20.0;
-    let largest = rows
-        .iter()
-        .flat_map(|r| [Some(r.ratio * (1.0 + r.spread / 2.0)), r.reach, r.goal])
-        .flatten()
-        .fold(0.0, f64::max);
+    let largest = rows.iter().flat_map(|r| [r.ratio * (1.0 + r.spread / 2.0), r.reach, r.goal]).fold(0.0, f64::max);
     let x = |value: f64| LEFT + (value / largest.max(f64::MIN_POSITIVE)).clamp(0.0, 1.0) * (WIDTH - LEFT - 70.0);
     let height = rows.len() as f64 * STEP + 10.0;
     let _ = write!(html, "<svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"ratios\">");
@@ -143,7 +134,7 @@ fn plot(html: &mut String, rows: &[Row]) {
             row.ratio
         );
         for (value, dash) in [(row.reach, ""), (row.goal, " stroke-dasharray=\"2 2\"")] {
-            let Some(at) = value.map(x) else { continue };
+            let at = x(value);
             let _ = write!(
                 html,
                 "<line x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"{top}\" y2=\"{:.1}\" stroke=\"currentColor\"{dash}/>",

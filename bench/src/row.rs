@@ -22,10 +22,10 @@ pub struct Row {
     pub ratio: f64,
     /// (largest - smallest) / median over the runs.
     pub spread: f64,
-    /// What may be called done; `None`: that is not decided.
-    pub reach: Option<f64>,
+    /// What may be called done.
+    pub reach: f64,
     /// Where it should go.
-    pub goal: Option<f64>,
+    pub goal: f64,
     /// Whether larger ratios are better.
     pub higher_is_better: bool,
     /// What was run: `what`, scale, threads, runs, medians of both sides.
@@ -35,9 +35,9 @@ pub struct Row {
 }
 
 impl Row {
-    /// True when the ratio is within its reach, or has none.
+    /// True when the ratio is within its reach.
     pub fn is_within_reach(&self) -> bool {
-        self.reach.is_none_or(|reach| if self.higher_is_better { self.ratio >= reach } else { self.ratio <= reach })
+        if self.higher_is_better { self.ratio >= self.reach } else { self.ratio <= self.reach }
     }
 
     /// What was run, for people.

@@ -49,13 +49,13 @@ pub fn ssd(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
-/// The rest on emulated NVM with Optane's bandwidth and latency.
+/// The rest on emulated NVM with Optane's bandwidth and latency, except what the solver finds cheaper to read from SSD:
+/// small or narrow columns, on a fast disk. `cold_bytes` of the rows says how much that was.
 pub fn nvm(bench: &mut Bench) -> Result<()> {
     let scale = bench.scale(1.0);
     let mut tiered = Placed::start(bench, "Terrace, 10 % in DRAM, rest on NVM", scale, SHARE, true)?;
     let mut dram = Placed::start(bench, "Terrace, all in DRAM", scale, 1.0, false)?;
     let rounds = queries::rounds(bench, &mut tiered.child, &mut dram.child)?;
-    queries::check_resident(&rounds, |(a, _)| a)?;
     queries::check_resident(&rounds, |(_, b)| b)?;
     let params = json!({
         "scale": scale, "threads": bench.threads, "bandwidth_ratio": 0.35, "latency_ratio": 5,

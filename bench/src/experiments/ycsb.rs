@@ -56,7 +56,8 @@ pub fn run(bench: &mut Bench) -> Result<()> {
             sides: (ours.name(), peer.name()),
             what: &format!("{}: {about}", name.to_uppercase()),
             values: &ratios,
-            target: Target::none(true),
+            // As far from the peer as a point query may be (P16).
+            target: Target::above(0.1, 1.0 / 3.0),
             params: json!({
                 "records": records, "operations": operations, "operations_per_s_a": median(&a_rate),
                 "operations_per_s_b": median(&b_rate),

@@ -18,7 +18,6 @@ use terrace_tier_store::{Store, StoreOptions};
 use tokio::runtime::Runtime;
 
 use super::{Side, ms_since, unknown};
-use crate::data::folder_bytes;
 use crate::error::{Error, Result};
 use crate::row::Sample;
 use crate::tpch;
@@ -42,7 +41,10 @@ impl Terrace {
         // One epoch shall place as many would: what moving costs is written off.
         options.tiering.payback_epochs = 1e6;
         if nvm {
-            let capacity_bytes = folder_bytes(data_dir)?.next_multiple_of(1 << 21) * 5 / 4 + (64 << 20);
+            // Images are wider than what lies in the files, and padded.
+            let store = Store::open(options.clone())?;
+            let capacity_bytes = total_bytes(&store).next_multiple_of(1 << 21) * 5 / 4 + (64 << 20);
+            store.close()?;
             options.nvm = Some(NvmOptions { backing: NvmBacking::Emulated, capacity_bytes, limiter: Some(NVM) });
         }
         let store = Store::open(options)?;
@@ -78,17 +80,10 @@ impl Terrace {
         Ok(Sample::new(ms).with("rows", rows as f64).with("cold_bytes", cold as f64))
     }
 
-    /// Bytes of all segments.
-    fn total_bytes(&self) -> u64 {
-        let tables = self.engine.store().tables();
-        let chunks = tables.iter().flat_map(|t| t.version().chunks.to_vec());
-        chunks.map(|c| c.chunk.segments.iter().map(|s| s.bytes()).sum::<u64>()).sum()
-    }
-
     /// Gives DRAM a share of all bytes and lets one epoch place by what queries did so far.
     fn place(&self, share: f64) -> Result<Sample> {
         let (start, store) = (Instant::now(), self.engine.store());
-        let total = self.total_bytes() as f64;
+        let total = total_bytes(store) as f64;
         // Images are padded on their tier: all of them need a little more than their sum.
         let budget = if share >= 1.0 { total * 1.1 + 67e6 } else { total * share };
         store.tiering().set_budget("dram", budget as u64)?;
@@ -109,6 +104,13 @@ impl Terrace {
         let bytes: u64 = chunks.iter().flat_map(|c| c.chunk.segments.iter()).map(|s| s.home.len).sum();
         Ok(Sample::new(0.0).with("id", table.id().0 as f64).with("bytes", bytes as f64))
     }
+}
+
+/// Bytes of all segments in memory.
+fn total_bytes(store: &Store) -> u64 {
+    let tables = store.tables();
+    let chunks = tables.iter().flat_map(|t| t.version().chunks.to_vec());
+    chunks.map(|c| c.chunk.segments.iter().map(|s| s.bytes()).sum::<u64>()).sum()
 }
 
 impl Side for Terrace {
