@@ -31,6 +31,7 @@ mod sql_info;
 mod statement;
 #[cfg(test)]
 mod tests;
+mod text;
 mod ticket;
 mod types;
 mod upload;

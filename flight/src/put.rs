@@ -2,7 +2,10 @@
 //!
 //! The first message names the command and may carry the schema, may carry nothing else, or may be all there is.
 
-use std::panic::AssertUnwindSafe;
+use std::{
+    panic::AssertUnwindSafe,
+    sync::{Arc, OnceLock},
+};
 
 use arrow::{compute::concat_batches, datatypes::SchemaRef, record_batch::RecordBatch};
 use arrow_flight::{
@@ -21,12 +24,14 @@ use crate::{
     metrics::{Observation, Operation},
     prepared,
     service::{Call, Core, transaction},
-    statement,
+    statement, text,
 };
 
 /// The rows that a client sends.
 pub(crate) struct PutStream {
     messages: BoxStream<'static, Result<DecodedFlightData, EngineError>>,
+    /// The schema as the client sent it, where its strings are read as bytes.
+    announced: Arc<OnceLock<SchemaRef>>,
 }
 
 impl PutStream {
@@ -34,19 +39,30 @@ impl PutStream {
         first: FlightData,
         rest: impl Stream<Item = Result<FlightData, Status>> + Send + 'static,
     ) -> Self {
+        let announced = Arc::new(OnceLock::new());
+        let seen = Arc::clone(&announced);
         let messages = stream::iter([Ok(first)])
             .chain(rest)
             .filter(|message| {
                 let skip = matches!(message, Ok(data) if data.data_header.is_empty());
                 futures::future::ready(!skip)
             })
-            .map(|message| message.map_err(|status| FlightError::Tonic(Box::new(status))));
+            .map(move |message| {
+                let message = message.map_err(|status| FlightError::Tonic(Box::new(status)))?;
+                Ok(match text::as_bytes(&message) {
+                    Some((message, schema)) => {
+                        seen.get_or_init(|| schema);
+                        message
+                    }
+                    None => message,
+                })
+            });
         // The decoder panics on offsets outside of a message; that must end the stream, not the connection.
         let messages = AssertUnwindSafe(FlightDataDecoder::new(messages)).catch_unwind().map(|caught| match caught {
             Ok(message) => message.map_err(engine_error),
             Err(_) => Err(EngineError::new(ErrorKind::InvalidArgument, "the stream cannot be read: it is damaged")),
         });
-        Self { messages: messages.boxed() }
+        Self { messages: messages.boxed(), announced }
     }
 
     /// The schema, which comes first; `None` when the stream is empty.
@@ -54,7 +70,7 @@ impl PutStream {
         match self.messages.next().await.transpose()? {
             None => Ok(None),
             Some(message) => match message.payload {
-                DecodedPayload::Schema(schema) => Ok(Some(schema)),
+                DecodedPayload::Schema(schema) => Ok(Some(self.announced.get().cloned().unwrap_or(schema))),
                 _ => Err(Status::invalid_argument("the stream must begin with a schema")),
             },
         }
@@ -62,12 +78,16 @@ impl PutStream {
 
     /// The batches after the schema, pulled as they are needed.
     pub(crate) fn batches(self) -> BatchStream {
+        let announced = self.announced;
         self.messages
-            .filter_map(|message| {
+            .filter_map(move |message| {
                 futures::future::ready(match message {
                     Err(error) => Some(Err(error)),
                     Ok(message) => match message.payload {
-                        DecodedPayload::RecordBatch(batch) => Some(Ok(batch)),
+                        DecodedPayload::RecordBatch(batch) => Some(match announced.get() {
+                            Some(schema) => text::as_text(&batch, schema).map_err(|e| engine_error(e.into())),
+                            None => Ok(batch),
+                        }),
                         DecodedPayload::None => None,
                         DecodedPayload::Schema(_) => Some(Err(EngineError::new(
                             ErrorKind::InvalidArgument,

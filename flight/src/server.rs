@@ -30,6 +30,8 @@ const PING_TIMEOUT: Duration = Duration::from_secs(10);
 /// Bytes a client may send ahead on one stream; ingest holds at most this much undecoded.
 const STREAM_WINDOW_BYTES: u32 = 4 << 20;
 const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
+/// Largest HTTP/2 frame that clients may send; each frame costs a wake-up and a copy of its own.
+const FRAME_BYTES: u32 = 1 << 20;
 
 /// A Flight SQL server around an engine.
 #[derive(Clone)]
@@ -88,6 +90,7 @@ impl FlightServer {
             .http2_max_header_list_size(self.core.options.max_header_list_bytes)
             .initial_stream_window_size(STREAM_WINDOW_BYTES)
             .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+            .max_frame_size(FRAME_BYTES)
             .add_service(self.into_service())
             .serve_with_incoming_shutdown(incoming, signal);
         let deadline = async move {

@@ -98,6 +98,9 @@ section! {
         pub io: Option<Size> = None,
         /// Rows inserted but not yet sealed into chunks. Default: 3%, 16MiB to 256MiB.
         pub delta: Option<Size> = None,
+        /// Rows of bulk ingests on their way into chunk files; ingests wait for each other at it. Default: 4%, 32MiB to
+        /// 512MiB.
+        pub ingest: Option<Size> = None,
         /// Kept free for the network, the catalog's cache, metadata and the allocator. Default: 10%, 96MiB to 1GiB.
         pub reserve: Option<Size> = None,
     }

@@ -36,6 +36,8 @@ pub struct MemoryPlan {
     pub io_bytes: u64,
     /// Unsealed rows.
     pub delta_bytes: u64,
+    /// Rows of bulk ingests on their way into files.
+    pub ingest_bytes: u64,
     /// Everything else.
     pub reserve_bytes: u64,
 }
@@ -115,11 +117,12 @@ impl MemoryPlan {
         };
         let io_bytes = part(memory.io, 4, 32 * MIB, 512 * MIB);
         let delta_bytes = part(memory.delta, 3, 16 * MIB, 256 * MIB);
+        let ingest_bytes = part(memory.ingest, 4, 32 * MIB, 512 * MIB);
         let reserve_bytes = part(memory.reserve, 10, 96 * MIB, 1024 * MIB);
         let nvm = &config.tiers.nvm;
         let nvm_bytes = nvm.capacity.filter(|_| nvm.emulated).map_or(0, |size| size.resolve(whole));
         let dram = config.tiers.dram.budget.map(|size| size.resolve(whole));
-        let fixed = io_bytes + delta_bytes + reserve_bytes + nvm_bytes;
+        let fixed = io_bytes + delta_bytes + ingest_bytes + reserve_bytes + nvm_bytes;
         let least_query = 64 * MIB;
         let query_bytes = match memory.query {
             Some(size) => size.resolve(whole),
@@ -129,7 +132,8 @@ impl MemoryPlan {
             }
         };
         let dram_bytes = dram.unwrap_or_else(|| whole.saturating_sub(fixed + query_bytes));
-        let plan = Self { limit, dram_bytes, nvm_bytes, query_bytes, io_bytes, delta_bytes, reserve_bytes };
+        let plan =
+            Self { limit, dram_bytes, nvm_bytes, query_bytes, io_bytes, delta_bytes, ingest_bytes, reserve_bytes };
         if plan.sum_bytes() > whole {
             return Err(Error::Memory(plan.too_large()));
         }
@@ -137,13 +141,14 @@ impl MemoryPlan {
     }
 
     /// The parts with their names, largest meaning first.
-    pub fn parts(&self) -> [(&'static str, u64); 6] {
+    pub fn parts(&self) -> [(&'static str, u64); 7] {
         [
             ("dram tier", self.dram_bytes),
             ("emulated nvm", self.nvm_bytes),
             ("query memory", self.query_bytes),
             ("cold reads", self.io_bytes),
             ("delta", self.delta_bytes),
+            ("bulk ingest", self.ingest_bytes),
             ("reserve", self.reserve_bytes),
         ]
     }

@@ -248,6 +248,10 @@ pub fn storage(out: &mut Exposition, store: &Store) {
     let delta = store.delta_account();
     out.gauge("terrace_delta_used_bytes", "Rows inserted but not yet sealed.", delta.used_bytes() as f64);
     out.gauge("terrace_delta_budget_bytes", "The limit of these.", delta.limit_bytes() as f64);
+    let ingest = store.ingest_memory();
+    let used = ingest.used_bytes() as f64;
+    out.gauge("terrace_ingest_used_bytes", "Memory of bulk ingests' rows on their way into files.", used);
+    out.gauge("terrace_ingest_budget_bytes", "The limit of this.", ingest.limit_bytes() as f64);
     let written = load(&store.ssd().counters().written_bytes);
     out.counter("terrace_ssd_written_bytes_total", "Bytes of chunk files written, by compaction too.", written);
     let compactions = store.compactions();

@@ -75,6 +75,24 @@ impl AlignedBuffer {
         }
     }
 
+    /// The first bytes, which the caller has written.
+    pub(super) fn filled(&self, len: usize) -> &[u8] {
+        match &self.memory {
+            // SAFETY: the allocation has at least `blocks_len` bytes, and the caller wrote these.
+            Some(m) => unsafe { std::slice::from_raw_parts(m.start().as_ptr(), len.min(self.blocks_len)) },
+            None => &[],
+        }
+    }
+
+    /// The first bytes, which the caller has written, to change them.
+    pub(super) fn filled_mut(&mut self, len: usize) -> &mut [u8] {
+        match &self.memory {
+            // SAFETY: as above, and `&mut self` is the only access.
+            Some(m) => unsafe { std::slice::from_raw_parts_mut(m.start().as_ptr(), len.min(self.blocks_len)) },
+            None => &mut [],
+        }
+    }
+
     /// Where the window ends, counted from the first block.
     pub(crate) fn window_end(&self) -> usize {
         self.window_start + self.window_len

@@ -172,9 +172,15 @@ fn write_around_cache(path: &Path, bytes: &[u8]) -> std::io::Result<usize> {
     let direct = std::fs::OpenOptions::new().write(true).custom_flags(libc::O_DIRECT).open(path);
     let (Ok(mut file), true) = (direct, bytes.len() >= DIRECT_FROM_BYTES) else { return Ok(0) };
     let whole = bytes.len() - bytes.len() % BLOCK_BYTES;
+    let is_aligned = bytes.as_ptr().addr().is_multiple_of(BLOCK_BYTES);
     for part in bytes.get(..whole).unwrap_or_default().chunks(DIRECT_PART_BYTES) {
-        let aligned = AlignedBuffer::copy_of(part, BLOCK_BYTES).map_err(std::io::Error::other)?;
-        match file.write_all(aligned.as_slice()) {
+        let written = if is_aligned {
+            file.write_all(part)
+        } else {
+            let aligned = AlignedBuffer::copy_of(part, BLOCK_BYTES).map_err(std::io::Error::other)?;
+            file.write_all(aligned.as_slice())
+        };
+        match written {
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => return Ok(0),
             done => done?,
         }

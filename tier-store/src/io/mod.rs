@@ -8,6 +8,7 @@
 
 pub mod blocking;
 pub mod buffer;
+pub mod file_bytes;
 pub mod files;
 pub mod handle;
 pub mod pool;
@@ -22,6 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 pub use buffer::AlignedBuffer;
+pub use file_bytes::FileBytes;
 pub use files::{FileSystem, RealFiles, SimulatedFiles};
 pub use handle::ReadHandle;
 pub use pool::BufferPool;

@@ -94,6 +94,9 @@ impl Core {
         let tables: Vec<Arc<Table>> = writes.iter().map(|w| Arc::clone(&w.table)).collect();
         let encode = |w: &TableWrites| if logged { w.encoded_rows() } else { Ok(vec![None; w.delta.len()]) };
         let encoded = writes.iter().map(encode).collect::<Result<Vec<_>>>()?;
+        for writes in &writes {
+            self.sync_names(writes.chunks.iter().map(|(sealed, _)| sealed))?;
+        }
         let submitted = {
             let mut heads: Vec<_> = tables.iter().map(|table| table.lock_head()).collect();
             let (mut commit, mut next) = (Commit::default(), Vec::with_capacity(writes.len()));

@@ -25,6 +25,7 @@ use super::write::without_deleted;
 use crate::catalog::Commit;
 use crate::error::{Error, Result};
 use crate::heat::{Heritage, PatternCounts};
+use crate::table::ingest::CHUNK_BYTES;
 use crate::table::{Chunk, ChunkEntry, ChunkId, RowMap, Segment, Table, TableId, TableVersion, Whereabouts};
 use crate::tier::TierId;
 use crate::tier::codec::StoredColumn;
@@ -124,6 +125,7 @@ impl Core {
         };
         let tiers = tiers(group);
         let sealed = self.write_chunks_on(table, &[all], &|column| tiers.get(column).copied().flatten())?;
+        self.sync_names(&sealed)?;
         let heritage = heritage(group);
         sealed.iter().for_each(|new| heritage.pass_on(&new.chunk, group));
         let mut done = Compacted {
@@ -236,7 +238,7 @@ fn pick(
         let deleted = u64::from(c.chunk.rows) - c.live_rows();
         deleted > 0 && (zeal == Zeal::Thorough || deleted * 4 >= u64::from(c.chunk.rows))
     };
-    let small = |c: &ChunkEntry| c.live_rows() * 2 < full;
+    let small = |c: &ChunkEntry| c.live_rows() * 2 < full && image_bytes(c) * 2 < CHUNK_BYTES;
     let enough_small = if zeal == Zeal::Thorough { 2 } else { 4 };
     let worth = |group: &[ChunkEntry]| group.iter().any(holed) || group.len() >= enough_small;
     let (mut group, mut rows, mut bytes) = (Vec::new(), 0, 0);

@@ -20,7 +20,7 @@ use crate::heat::AccessTotals;
 use crate::migrate::HomeTier;
 use crate::placement::{Calibration, EpochReport, TableSnapshot, TieringHost};
 use crate::table::delta::SealRule;
-use crate::table::{Chunk, ChunkAdmission, Resident, Table, TableId, TableName, TableVersion};
+use crate::table::{Chunk, ChunkAdmission, IngestMemory, Resident, Table, TableId, TableName, TableVersion};
 use crate::tier::ssd::SsdTier;
 use crate::tier::{Account, MemoryTier, TierId, TierKind, codec};
 
@@ -69,6 +69,7 @@ pub struct Core {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) seal: SealRule,
     pub(crate) ingest_threads: usize,
+    pub(crate) ingest_memory: Arc<IngestMemory>,
     /// Locked for writing while tables come and go and while versions are published.
     pub(super) tables: RwLock<BTreeMap<TableName, Arc<Table>>>,
     pub(super) publications: Mutex<Publications>,

@@ -46,7 +46,7 @@ use crate::catalog::{Catalog, Commit, Space};
 use crate::error::Result;
 use crate::placement::{EpochRecord, MoveRecord, Tiering, TieringHost};
 use crate::table::ingest::SealedChunk;
-use crate::table::{Alteration, DeltaRows, Ingest, NewRows, Table, TableDefinition, TableName};
+use crate::table::{Alteration, DeltaRows, Ingest, IngestMemory, NewRows, Table, TableDefinition, TableName};
 use crate::tier::ssd::SsdTier;
 use crate::tier::{Account, MemoryTier};
 use background::Background;
@@ -200,6 +200,11 @@ impl Store {
     /// Totals of accesses by tier and pattern.
     pub fn access_totals(&self) -> &Arc<crate::heat::AccessTotals> {
         &self.core.access_totals
+    }
+
+    /// Memory of bulk ingests.
+    pub fn ingest_memory(&self) -> &Arc<IngestMemory> {
+        &self.core.ingest_memory
     }
 
     /// The delta's account.

@@ -50,6 +50,8 @@ pub struct StoreOptions {
     pub clock: Arc<dyn Clock>,
     /// Threads of one bulk ingest that encode and write; 0: the thread that brings the rows does it.
     pub ingest_threads: usize,
+    /// Bytes that these threads work on at a time, over all ingests; above it only while one chunk needs more.
+    pub ingest_budget_bytes: u64,
     /// Time between epochs; `None`: only on request.
     pub epoch_interval: Option<Duration>,
     /// Settings of the tiering loop.
@@ -72,7 +74,9 @@ impl StoreOptions {
             files: Arc::new(RealFiles),
             io: None,
             clock: Arc::new(SystemClock::default()),
-            ingest_threads: 2,
+            // One more than can work: one of them waits for the disk.
+            ingest_threads: std::thread::available_parallelism().map_or(2, usize::from) + 1,
+            ingest_budget_bytes: 256 << 20,
             epoch_interval: None,
             tiering: TieringOptions::default(),
         }

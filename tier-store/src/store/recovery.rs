@@ -24,7 +24,7 @@ use crate::heat::AccessTotals;
 use crate::io::best_engine;
 use crate::io::files::{FileSystem, create_folders, parent, raise_open_files};
 use crate::table::delta::DeltaEntry;
-use crate::table::{Chunk, ChunkEntry, ChunkId, DeltaRows, Segment, Table, TableId, TableStatistics};
+use crate::table::{Chunk, ChunkEntry, ChunkId, DeltaRows, IngestMemory, Segment, Table, TableId, TableStatistics};
 use crate::tier::dram::DramTier;
 use crate::tier::nvm::NvmTier;
 use crate::tier::ssd::{self, SsdTier};
@@ -127,6 +127,7 @@ fn assemble(options: &StoreOptions, catalog: Arc<Catalog>, next_table: u64) -> R
         clock: Arc::clone(&options.clock),
         seal: options.seal,
         ingest_threads: options.ingest_threads,
+        ingest_memory: IngestMemory::new(options.ingest_budget_bytes),
         tables: RwLock::new(BTreeMap::new()),
         publications: Mutex::default(),
         compactions: CompactionCounters::default(),

@@ -53,6 +53,7 @@ impl Core {
         let record = TableRecord::new(table.definition())?;
         self.descriptions.write(table.id(), &record)?;
         commit.put(Space::Tables, key(&[table.id().0]), encode(&record)?);
+        self.sync_names(&sealed)?;
         let submitted = {
             let mut replaced = old.as_ref().map(|old| old.lock_head());
             let mut head = table.lock_head();
@@ -141,6 +142,7 @@ impl Core {
         }
         let live = delta.iter().map(live_batch).collect::<Result<Vec<_>>>()?;
         let sealed = self.write_chunks(table, &live)?;
+        self.sync_names(&sealed)?;
         let chunks: Arc<[Arc<Whereabouts>]> = sealed.iter().map(|s| Arc::clone(&s.chunk.whereabouts)).collect();
         let mut first = 0;
         let map = |rows: &DeltaRows| {
@@ -195,9 +197,16 @@ impl Core {
         let rows = table.options().chunk_rows as usize;
         let sealed = (0..all.num_rows()).step_by(rows).map(|start| {
             let part = all.slice(start, rows.min(all.num_rows() - start));
-            write_chunk(self, table, table.allocate_chunk(), &[part], tier)
+            write_chunk(self, table, table.allocate_chunk(), vec![part], tier)
         });
         sealed.collect()
+    }
+
+    /// Makes the names of a table's new files durable; files of no commit yet, so nobody waits for it.
+    pub(super) fn sync_names<'a>(&self, sealed: impl IntoIterator<Item = &'a SealedChunk>) -> Result<()> {
+        // They share a folder.
+        let first = sealed.into_iter().next();
+        first.map_or(Ok(()), |sealed| self.ssd.sync_names(sealed.chunk.table))
     }
 
     /// Seals tables whose inserts are not logged, so that a clean stop loses nothing.

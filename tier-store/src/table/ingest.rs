@@ -6,7 +6,8 @@
 //! drop         -> files removed, charges given back
 //! ```
 //!
-//! Memory is bounded: at most two chunks wait for a worker. Rows keep the order in which they came. Without workers
+//! Memory is bounded: a chunk is cut at [`CHUNK_BYTES`] too, and what the workers of all ingests need at a time has a
+//! limit ([`super::ingest_memory`]), at which `write` waits. Rows keep the order in which they came. Without workers
 //! (`ingest_threads` is 0, or no thread can be started) the thread that brings the rows does their work.
 
 use std::collections::BTreeMap;
@@ -14,10 +15,12 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread::JoinHandle;
 
-use arrow::array::RecordBatch;
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use arrow::compute::concat_batches;
+use arrow::datatypes::DataType;
 use parking_lot::Mutex;
 
+use super::ingest_memory::Share;
 use super::{Chunk, ChunkId, ChunkStatistics, DeltaRows, Segment, Table, column};
 use crate::error::{Error, Result};
 use crate::store::{Core, Store};
@@ -49,7 +52,13 @@ impl NewRows {
 struct Job {
     id: ChunkId,
     batches: Vec<RecordBatch>,
+    _memory: Share,
 }
+
+/// Most bytes of rows that become one chunk, unless one row has more.
+pub(crate) const CHUNK_BYTES: u64 = 64 << 20;
+/// What writing a chunk takes at most, in sizes of its rows: as they came, in one piece, and the file.
+const WORK_FACTOR: u64 = 3;
 
 /// Where the rows go.
 #[derive(Debug)]
@@ -66,6 +75,7 @@ pub struct Ingest {
     target: Target,
     pending: Vec<RecordBatch>,
     pending_rows: usize,
+    pending_bytes: u64,
     rows: u64,
     jobs: Option<SyncSender<Job>>,
     results: Receiver<(ChunkId, Result<SealedChunk>)>,
@@ -100,6 +110,7 @@ impl Ingest {
             target,
             pending: Vec::new(),
             pending_rows: 0,
+            pending_bytes: 0,
             rows: 0,
             jobs: Some(jobs),
             results,
@@ -118,7 +129,7 @@ impl Ingest {
         self.rows
     }
 
-    /// Takes rows; blocks while two chunks wait to be written.
+    /// Takes rows; blocks while the chunks before them wait to be written.
     ///
     /// # Errors
     /// [`Error::SchemaMismatch`] for rows that do not fit, or the first error of a chunk already written.
@@ -126,11 +137,19 @@ impl Ingest {
         self.table.check_rows(&batch)?;
         let chunk_rows = self.table.options().chunk_rows as usize;
         self.rows += batch.num_rows() as u64;
+        let row_bytes = (row_bytes(&batch) / batch.num_rows().max(1) as u64).max(1);
         let mut offset = 0;
         while offset < batch.num_rows() {
-            let take = (chunk_rows - self.pending_rows).min(batch.num_rows() - offset);
+            let room = (CHUNK_BYTES.saturating_sub(self.pending_bytes) / row_bytes) as usize;
+            let take = (chunk_rows - self.pending_rows).min(batch.num_rows() - offset).min(room);
+            if take == 0 && self.pending_rows > 0 {
+                self.dispatch()?;
+                continue;
+            }
+            let take = take.max(1);
             self.pending.push(batch.slice(offset, take));
             self.pending_rows += take;
+            self.pending_bytes += take as u64 * row_bytes;
             offset += take;
             if self.pending_rows == chunk_rows {
                 self.dispatch()?;
@@ -141,12 +160,14 @@ impl Ingest {
 
     fn dispatch(&mut self) -> Result<()> {
         self.collect_ready()?;
-        let job = Job { id: self.table.allocate_chunk(), batches: std::mem::take(&mut self.pending) };
+        let bytes = std::mem::take(&mut self.pending_bytes);
+        let memory = self.store.core().ingest_memory.take(bytes.saturating_mul(WORK_FACTOR));
+        let job = Job { id: self.table.allocate_chunk(), batches: std::mem::take(&mut self.pending), _memory: memory };
         self.pending_rows = 0;
         match &self.jobs {
             Some(jobs) if !self.workers.is_empty() => jobs.send(job).map_err(|_| Error::Cancelled),
             _ => {
-                self.sealed.insert(job.id, write_job(self.store.core(), &self.table, &job)?);
+                self.sealed.insert(job.id, write_job(self.store.core(), &self.table, job)?);
                 Ok(())
             }
         }
@@ -181,7 +202,7 @@ impl Ingest {
             delta = match self.store.delta_rows(&table, &self.pending) {
                 Err(Error::BudgetExceeded { .. }) => None,
                 done => {
-                    self.pending_rows = 0;
+                    (self.pending_rows, self.pending_bytes) = (0, 0);
                     done?
                 }
             };
@@ -213,15 +234,29 @@ impl Drop for Ingest {
 fn work(store: &Store, table: &Table, queue: &Mutex<Receiver<Job>>, done: &Sender<(ChunkId, Result<SealedChunk>)>) {
     loop {
         let Ok(job) = queue.lock().recv() else { return };
-        let sealed = write_job(store.core(), table, &job);
-        if done.send((job.id, sealed)).is_err() {
+        let (id, sealed) = (job.id, write_job(store.core(), table, job));
+        if done.send((id, sealed)).is_err() {
             return;
         }
     }
 }
 
-fn write_job(core: &Core, table: &Table, job: &Job) -> Result<SealedChunk> {
-    write_chunk(core, table, job.id, &job.batches, &|_| core.admission(table))
+/// Bytes the rows of a batch take, slices counted as such.
+fn row_bytes(batch: &RecordBatch) -> u64 {
+    let of = |column: &ArrayRef| {
+        let long = match column.data_type() {
+            DataType::Utf8View => codec::long_bytes(column.as_string_view(), 0..column.len()),
+            DataType::BinaryView => codec::long_bytes(column.as_binary_view(), 0..column.len()),
+            _ => 0,
+        };
+        (column.to_data().get_slice_memory_size().unwrap_or(0) + long) as u64
+    };
+    batch.columns().iter().map(of).sum()
+}
+
+fn write_job(core: &Core, table: &Table, job: Job) -> Result<SealedChunk> {
+    let Job { id, batches, _memory } = job;
+    write_chunk(core, table, id, batches, &|_| core.admission(table))
 }
 
 /// Writes one chunk: file and fsync, bounds, a copy of each column on the tier that `tier` gives while it has room.
@@ -229,25 +264,29 @@ pub(crate) fn write_chunk(
     core: &Core,
     table: &Table,
     id: ChunkId,
-    batches: &[RecordBatch],
+    batches: Vec<RecordBatch>,
     tier: &dyn Fn(usize) -> Option<TierId>,
 ) -> Result<SealedChunk> {
-    let batch = codec::normalize(&concat_batches(table.schema(), batches)?)?;
+    let batch = codec::normalize(&concat_batches(table.schema(), &batches)?)?;
+    drop(batches);
+    let rows = batch.num_rows() as u32;
     let statistics = ChunkStatistics::compute(&batch)?;
     let ids = || table.definition().columns.iter().map(|column| column.id);
-    let encoded = codec::encode_chunk(&column::with_ids(&batch, ids())?)?;
+    let file = |bytes| core.ssd.new_file(bytes);
+    let encoded = codec::encode_chunk_to(&column::with_ids(&batch, ids())?, Some(&statistics), file)?;
     drop(batch);
-    let path = core.ssd.write_chunk(table.id(), id, &encoded)?;
+    let file = encoded.bytes.as_ref();
+    let path = core.ssd.write_chunk(table.id(), id, file)?;
     let chunk = Chunk::new(
         table.id(),
         id,
-        batches.iter().map(|b| b.num_rows() as u32).sum(),
+        rows,
         Arc::clone(table.schema()),
         path,
-        encoded.bytes.len() as u64,
+        file.len() as u64,
         Segment::of_file(ids(), encoded.homes),
     );
     chunk.doom(&core.ssd);
-    core.admit(&chunk, &encoded.bytes, tier)?;
+    core.admit(&chunk, file, tier)?;
     Ok(SealedChunk { chunk: Arc::new(chunk), statistics })
 }

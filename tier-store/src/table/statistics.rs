@@ -7,6 +7,7 @@
 //! A group's batch names its arrays by the ids of the columns, so that it outlives ALTER: those of dropped columns are
 //! passed over, a column that is younger than the chunk has the bounds of its constant.
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
 
@@ -15,8 +16,7 @@ use arrow::array::{
     cast::AsArray, downcast_primitive_array, new_null_array,
 };
 use arrow::compute::{
-    SortOptions, cast, concat_batches, interleave_record_batch, max, max_string, max_string_view, min, min_string,
-    min_string_view, sort_to_indices, take,
+    SortOptions, cast, concat_batches, interleave_record_batch, max, max_string, min, min_string, sort_to_indices, take,
 };
 use arrow::datatypes::{ArrowPrimitiveType, DataType, Field, Float16Type, Float32Type, Float64Type, Schema, SchemaRef};
 
@@ -284,6 +284,14 @@ impl ChunkStatistics {
     }
 }
 
+impl ChunkStatistics {
+    /// Smallest and largest value of a column, where these are values of the chunk.
+    pub(crate) fn exact_bounds(&self, column: usize) -> Option<(&ArrayRef, &ArrayRef)> {
+        let [min, max, _, exact] = self.0.columns().get(column * PER_COLUMN..)?.first_chunk()?;
+        exact.as_boolean_opt().is_some_and(|exact| exact.value(0)).then_some((min, max))
+    }
+}
+
 struct Bounds {
     min: ArrayRef,
     max: ArrayRef,
@@ -351,8 +359,8 @@ fn extremes(array: &dyn Array) -> Option<(ArrayRef, ArrayRef)> {
         array => of(array),
         DataType::Utf8View => {
             let one = |value: &str| -> ArrayRef { Arc::new(StringViewArray::from(vec![value])) };
-            let array = array.as_string_view();
-            Some((one(min_string_view(array)?), one(max_string_view(array)?)))
+            let (min, max) = view_extremes(array.as_string_view())?;
+            Some((one(min), one(max)))
         }
         DataType::Utf8 => {
             let one = |value: &str| -> ArrayRef { Arc::new(StringArray::from(vec![value])) };
@@ -361,6 +369,36 @@ fn extremes(array: &dyn Array) -> Option<(ArrayRef, ArrayRef)> {
         }
         _ => None,
     }
+}
+
+/// Smallest and largest string. A view has the first four bytes of its value in it; only values that share these with
+/// the smallest or the largest are compared.
+fn view_extremes(array: &StringViewArray) -> Option<(&str, &str)> {
+    let first_bytes = |view: &u128| ((view >> 32) as u32).swap_bytes();
+    let narrow =
+        |(least, greatest): (u32, u32), view: &u128| (least.min(first_bytes(view)), greatest.max(first_bytes(view)));
+    let views = array.views();
+    let (least, greatest) = match array.nulls() {
+        None => views.iter().fold((u32::MAX, 0), narrow),
+        Some(nulls) => nulls.valid_indices().filter_map(|row| views.get(row)).fold((u32::MAX, 0), narrow),
+    };
+    let (mut min, mut max): (Option<(&u128, &str)>, _) = (None, None);
+    for (row, view) in views.iter().enumerate() {
+        let bytes = first_bytes(view);
+        if (bytes != least && bytes != greatest) || array.nulls().is_some_and(|nulls| nulls.is_null(row)) {
+            continue;
+        }
+        let beats = |best: Option<(&u128, &str)>, wanted: Ordering| {
+            best.is_none_or(|(known, text)| view != known && array.value(row).cmp(text) == wanted)
+        };
+        if bytes == least && beats(min, Ordering::Less) {
+            min = Some((view, array.value(row)));
+        }
+        if bytes == greatest && beats(max, Ordering::Greater) {
+            max = Some((view, array.value(row)));
+        }
+    }
+    Some((min?.1, max?.1))
 }
 
 /// The first value in ascending or descending order, for any type that has one.

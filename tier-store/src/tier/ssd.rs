@@ -22,12 +22,12 @@ use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub use cold::{ColdColumns, ColdRead};
 pub use files::StoredFile;
 
-use super::codec::{self, EncodedChunk};
+use super::codec;
 use super::{Account, Charge};
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::io::files::create_folders;
-use crate::io::{AlignedBuffer, BLOCK_BYTES, BlockIo, FileSystem, IoFile, ReadHandle};
+use crate::io::{AlignedBuffer, BLOCK_BYTES, BlockIo, FileBytes, FileSystem, IoFile, ReadHandle};
 use crate::table::{Chunk, ChunkFile, ChunkId, TableId};
 
 /// Whether a cold read may be refused when the I/O account is full.
@@ -128,16 +128,26 @@ impl SsdTier {
         self.dir.join(format!("t{}", table.0)).join(format!("c{}.arrow", chunk.0))
     }
 
-    /// Writes a chunk's file and returns its path once it is durable. A failure leaves nothing behind; a full disk and
-    /// a full budget say so.
-    pub fn write_chunk(&self, table: TableId, chunk: ChunkId, encoded: &EncodedChunk) -> Result<PathBuf> {
-        let charge = self.stored.try_charge(encoded.bytes.len() as u64)?;
+    /// An empty file for [`Self::write_chunk`], in memory that it shares with reads.
+    pub fn new_file(&self, capacity: usize) -> Result<FileBytes> {
+        FileBytes::with_capacity(self.io.pool(), capacity)
+    }
+
+    /// Writes a chunk's file and returns its path once its bytes are durable; its name is after
+    /// [`Self::sync_names`]. A failure leaves nothing behind; a full disk and a full budget say so.
+    pub fn write_chunk(&self, table: TableId, chunk: ChunkId, file: &[u8]) -> Result<PathBuf> {
+        let charge = self.stored.try_charge(file.len() as u64)?;
         let path = self.file_name(table, chunk);
         let _folder = self.hold_folder(path.parent().unwrap_or(&self.dir))?;
-        files::write_durably(self.files.as_ref(), &path, &encoded.bytes)?;
+        files::replace(self.files.as_ref(), &path, file)?;
         self.charges.lock().insert(path.clone(), charge);
-        self.counters.written_bytes.fetch_add(encoded.bytes.len() as u64, Ordering::Relaxed);
+        self.counters.written_bytes.fetch_add(file.len() as u64, Ordering::Relaxed);
         Ok(path)
+    }
+
+    /// Makes the names of a table's files durable: before the commit that speaks of them.
+    pub fn sync_names(&self, table: TableId) -> Result<()> {
+        self.files.sync_folder(&self.dir.join(format!("t{}", table.0)))
     }
 
     /// Counts a file that was there before this process.

@@ -3,6 +3,7 @@
 //! A view column has one data buffer per 8,192 rows, in order, holding exactly the long values of these rows. So a slice
 //! of a chunk can leave the other pages out, and whoever accounts for the slice's memory sees the slice.
 
+use std::ops::Range;
 use std::sync::{Arc, LazyLock};
 
 use arrow::array::{
@@ -129,24 +130,27 @@ fn paged_views<T: ByteViewType>(array: &GenericByteViewArray<T>) -> Result<Gener
     if is_paged(array) {
         return Ok(array.clone());
     }
-    let pages = array.len().div_ceil(PAGE_ROWS);
+    let (pages, nulls) = (array.len().div_ceil(PAGE_ROWS), array.nulls());
     let mut views: Vec<u128> = Vec::with_capacity(array.len());
     let mut buffers = Vec::with_capacity(pages);
     for page in 0..pages {
-        let mut data: Vec<u8> = Vec::new();
-        for row in page * PAGE_ROWS..array.len().min((page + 1) * PAGE_ROWS) {
-            let view = array.views().get(row).copied().unwrap_or_default();
-            if array.is_null(row) {
-                views.push(0);
-            } else if view as u32 <= 12 {
-                views.push(view);
-            } else {
-                let value: &[u8] = array.value(row).as_ref();
-                let moved = ByteView { buffer_index: page as u32, offset: data.len() as u32, ..ByteView::from(view) };
-                views.push(moved.as_u128());
-                data.extend_from_slice(value);
+        let rows = page * PAGE_ROWS..array.len().min((page + 1) * PAGE_ROWS);
+        let mut data: Vec<u8> = Vec::with_capacity(long_bytes(array, rows.clone()));
+        let moved = rows.clone().zip(array.views().get(rows).unwrap_or_default()).map(|(row, view)| {
+            if nulls.is_some_and(|nulls| nulls.is_null(row)) {
+                return 0;
             }
-        }
+            let view = ByteView::from(*view);
+            if view.length <= 12 {
+                return view.as_u128();
+            }
+            let place = view.offset as usize..view.offset as usize + view.length as usize;
+            let value = array.data_buffers().get(view.buffer_index as usize).and_then(|buffer| buffer.get(place));
+            let moved = ByteView { buffer_index: page as u32, offset: data.len() as u32, ..view };
+            data.extend_from_slice(value.unwrap_or_default());
+            moved.as_u128()
+        });
+        views.extend(moved);
         if i32::try_from(data.len()).is_err() {
             return Err(Error::Unsupported(format!("more than 2 GiB of values in {PAGE_ROWS} rows of one column")));
         }
@@ -155,6 +159,16 @@ fn paged_views<T: ByteViewType>(array: &GenericByteViewArray<T>) -> Result<Gener
     // SAFETY: each view is null, inline, or names the bytes just appended for it; they are valid for the array's type
     // because they were so where they came from.
     Ok(unsafe { GenericByteViewArray::new_unchecked(ScalarBuffer::from(views), buffers, array.nulls().cloned()) })
+}
+
+/// Bytes of the values of some rows that do not fit into their views.
+pub fn long_bytes<T: ByteViewType>(array: &GenericByteViewArray<T>, rows: Range<usize>) -> usize {
+    let long = |view: &u128| if *view as u32 > 12 { *view as u32 as usize } else { 0 };
+    let views = array.views().get(rows.clone()).unwrap_or_default();
+    match array.nulls() {
+        None => views.iter().map(long).sum(),
+        Some(nulls) => rows.zip(views).filter(|(row, _)| nulls.is_valid(*row)).map(|(_, view)| long(view)).sum(),
+    }
 }
 
 /// True when the data buffers are the pages, in order, without gaps.

@@ -1,5 +1,6 @@
 //! Chunk files: writing them with arrow-ipc, and finding the columns' images through the footer.
 
+use std::io::Write;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
@@ -12,13 +13,13 @@ use super::{
     stamp,
 };
 use crate::error::{Error, Result};
-use crate::table::Home;
+use crate::table::{ChunkStatistics, Home};
 
 /// A chunk as it goes to its file.
 #[derive(Debug, Clone)]
-pub struct EncodedChunk {
+pub struct EncodedChunk<File = Vec<u8>> {
     /// The whole Arrow IPC file.
-    pub bytes: Vec<u8>,
+    pub bytes: File,
     /// One per column.
     pub homes: Vec<Home>,
 }
@@ -38,25 +39,35 @@ pub struct ChunkHeader {
 /// decimals stored as narrow as they go. Fails with
 /// [`Error::Unsupported`], naming the column, for dictionary, union and run-end encoded types.
 pub fn encode_chunk(batch: &RecordBatch) -> Result<EncodedChunk> {
+    encode_chunk_to(batch, None, |bytes| Ok(Vec::with_capacity(bytes)))
+}
+
+/// The same into a file that `open` makes, told about how many bytes there will be; `statistics` of the batch spare
+/// looking for the columns' least and greatest values.
+pub fn encode_chunk_to<File: Write + AsRef<[u8]> + AsMut<[u8]>>(
+    batch: &RecordBatch,
+    statistics: Option<&ChunkStatistics>,
+    open: impl FnOnce(usize) -> Result<File>,
+) -> Result<EncodedChunk<File>> {
     for field in batch.schema_ref().fields() {
         if let Some(unsupported) = unsupported(field.data_type()) {
             return Err(Error::Unsupported(format!("column '{}' of type {unsupported}", field.name())));
         }
     }
-    let batch = narrow::narrow(&compact::page_views(batch)?)?;
+    let batch = narrow::narrow(&compact::page_views(batch)?, statistics)?;
     let mut metadata = batch.schema_ref().metadata().clone();
     metadata.insert(FORMAT_VERSION_KEY.into(), FORMAT_VERSION.to_string());
     let schema: Arc<Schema> = Arc::new(batch.schema_ref().as_ref().clone().with_metadata(metadata));
     let batch = batch.with_schema(Arc::clone(&schema))?;
     let options = IpcWriteOptions::try_new(64, false, MetadataVersion::V5)?;
-    let capacity = batch.get_array_memory_size() + 4096;
-    let mut writer = FileWriter::try_new_with_options(Vec::with_capacity(capacity), &schema, options)?;
+    let capacity = batch.get_array_memory_size() + 4096 + 512 * batch.num_columns();
+    let mut writer = FileWriter::try_new_with_options(open(capacity)?, &schema, options)?;
     writer.write_metadata(stamp::KEY, stamp::BLANK);
     writer.write(&batch)?;
     writer.finish()?;
     let mut bytes = writer.into_inner()?;
-    stamp::stamp(&mut bytes)?;
-    let (_, homes) = record_batch(&bytes, &footer(&bytes)?, &schema)?;
+    let (_, homes) = record_batch(bytes.as_ref(), &footer(bytes.as_ref())?, &schema)?;
+    stamp::stamp(bytes.as_mut(), &homes)?;
     Ok(EncodedChunk { bytes, homes })
 }
 

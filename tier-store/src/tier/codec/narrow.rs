@@ -18,7 +18,7 @@ use arrow::datatypes::{
 
 use super::{ColumnLayout, corrupt, decode_column, slice_column};
 use crate::error::Result;
-use crate::table::Home;
+use crate::table::{ChunkStatistics, Home};
 
 /// Key of the declared type in the metadata of a field that is stored in a narrower one.
 const DECLARED_TYPE_KEY: &str = "terrace.type";
@@ -137,11 +137,12 @@ pub fn decode_image(home: &Home, declared: &DataType, rows: usize, image: &Buffe
     }
 }
 
-/// The batch with each column in the narrowest type that holds it.
-pub(super) fn narrow(batch: &RecordBatch) -> Result<RecordBatch> {
+/// The batch with each column in the narrowest type that holds it; `statistics` of it may be known already.
+pub(super) fn narrow(batch: &RecordBatch, statistics: Option<&ChunkStatistics>) -> Result<RecordBatch> {
     let (mut fields, mut columns) = (Vec::<FieldRef>::new(), Vec::new());
-    for (field, column) in batch.schema_ref().fields().iter().zip(batch.columns()) {
-        let narrowed = narrowest(column).and_then(|to| converted(column, &to));
+    for (index, (field, column)) in batch.schema_ref().fields().iter().zip(batch.columns()).enumerate() {
+        let extremes = statistics.and_then(|known| known.exact_bounds(index)).unwrap_or((column, column));
+        let narrowed = narrowest(column, extremes).and_then(|to| converted(column, &to));
         let declared = (DECLARED_TYPE_KEY.to_owned(), column.data_type().to_string());
         fields.push(match &narrowed {
             Some(array) => {
@@ -211,21 +212,22 @@ fn narrower(declared: &DataType) -> impl Iterator<Item = DataType> + use<> {
     types.into_iter()
 }
 
-/// The narrowest type for these values; `None` when it is their own, or when there is nothing to store.
-fn narrowest(array: &ArrayRef) -> Option<DataType> {
+/// The narrowest type for these values, the least and greatest of which are among `extremes`; `None` when it is their
+/// own, or when there is nothing to store.
+fn narrowest(array: &ArrayRef, extremes: (&ArrayRef, &ArrayRef)) -> Option<DataType> {
     use DataType as D;
     if array.is_empty() {
         return None;
     }
     let (low, high) = match array.data_type() {
-        D::Int16 => bounds::<Int16Type>(array)?,
-        D::Int32 => bounds::<Int32Type>(array)?,
-        D::Int64 => bounds::<Int64Type>(array)?,
-        D::UInt16 => bounds::<UInt16Type>(array)?,
-        D::UInt32 => bounds::<UInt32Type>(array)?,
-        D::UInt64 => bounds::<UInt64Type>(array)?,
-        D::Decimal64(..) => bounds::<Decimal64Type>(array)?,
-        D::Decimal128(..) => bounds::<Decimal128Type>(array)?,
+        D::Int16 => bounds::<Int16Type>(extremes)?,
+        D::Int32 => bounds::<Int32Type>(extremes)?,
+        D::Int64 => bounds::<Int64Type>(extremes)?,
+        D::UInt16 => bounds::<UInt16Type>(extremes)?,
+        D::UInt32 => bounds::<UInt32Type>(extremes)?,
+        D::UInt64 => bounds::<UInt64Type>(extremes)?,
+        D::Decimal64(..) => bounds::<Decimal64Type>(extremes)?,
+        D::Decimal128(..) => bounds::<Decimal128Type>(extremes)?,
         _ => return None,
     };
     let holds = |to: &DataType| {
@@ -246,9 +248,9 @@ fn narrowest(array: &ArrayRef) -> Option<DataType> {
 }
 
 /// Least and greatest value; (0, 0) when all are null.
-fn bounds<T: ArrowPrimitiveType<Native: Into<i128>>>(array: &ArrayRef) -> Option<(i128, i128)> {
-    let values = array.as_primitive_opt::<T>()?;
-    Some((min(values).map_or(0, Into::into), max(values).map_or(0, Into::into)))
+fn bounds<T: ArrowPrimitiveType<Native: Into<i128>>>((low, high): (&ArrayRef, &ArrayRef)) -> Option<(i128, i128)> {
+    let (low, high) = (low.as_primitive_opt::<T>()?, high.as_primitive_opt::<T>()?);
+    Some((min(low).map_or(0, Into::into), max(high).map_or(0, Into::into)))
 }
 
 /// The values in another type, whose range the caller has checked; under nulls anything may come out.

@@ -5,9 +5,12 @@
 //! themselves. It is the entry `terrace.crc32c` of the footer's metadata: crc32c of the file, as eight hexadecimal
 //! digits, computed with these digits taken as zeros.
 
-use super::corrupt;
+use std::sync::LazyLock;
+
 use super::encode::footer;
+use super::{CHECKSUM_BLOCK_BYTES, corrupt};
 use crate::error::Result;
+use crate::table::Home;
 
 /// Key of the stamp in the footer's metadata.
 pub(super) const KEY: &str = "terrace.crc32c";
@@ -23,10 +26,10 @@ pub enum Stamp {
     Missing,
 }
 
-/// Fills in the stamp of a file that was written with a blank one.
-pub(super) fn stamp(file: &mut [u8]) -> Result<()> {
+/// Fills in the stamp of a file that was written with a blank one. The checksums of its columns are known.
+pub(super) fn stamp(file: &mut [u8], homes: &[Home]) -> Result<()> {
     let at = place(file)?.ok_or_else(|| corrupt("it was written without a stamp"))?;
-    let digits = format!("{:08x}", checksum(file, at));
+    let digits = format!("{:08x}", checksum_of(file, at, homes));
     if let Some(place) = file.get_mut(at..at + BLANK.len()) {
         place.copy_from_slice(digits.as_bytes());
     }
@@ -62,6 +65,33 @@ fn checksum(file: &[u8], at: usize) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c_append(crc32c::crc32c(before), BLANK.as_bytes()), after)
 }
 
+/// The same as [`checksum`] from the checksums of the columns' blocks and the bytes around them.
+fn checksum_of(file: &[u8], at: usize, homes: &[Home]) -> u32 {
+    let part = |from: usize, to: usize| file.get(from..to).unwrap_or_default();
+    let (mut sum, mut done) = (0, 0);
+    for home in homes {
+        let (start, end) = (home.offset as usize, (home.offset + home.len) as usize);
+        sum = crc32c::crc32c_append(sum, part(done, start));
+        for (block, block_sum) in part(start, end).chunks(CHECKSUM_BLOCK_BYTES).zip(&home.checksums) {
+            sum = match block.len() {
+                CHECKSUM_BLOCK_BYTES => after_zeros(sum) ^ block_sum,
+                _ => crc32c::crc32c_append(sum, block),
+            };
+        }
+        done = end;
+    }
+    sum = crc32c::crc32c_append(sum, part(done, at));
+    crc32c::crc32c_append(crc32c::crc32c_append(sum, BLANK.as_bytes()), part(at + BLANK.len(), file.len()))
+}
+
+/// What a block of zeros makes of a checksum. That is linear in its bits (zlib's `crc32_combine`), and one of a block's
+/// own is to be added.
+fn after_zeros(sum: u32) -> u32 {
+    static OF_BITS: LazyLock<[u32; 32]> =
+        LazyLock::new(|| std::array::from_fn(|bit| crc32c::crc32c_combine(1 << bit, 0, CHECKSUM_BLOCK_BYTES)));
+    OF_BITS.iter().enumerate().filter(|(bit, _)| sum >> bit & 1 == 1).fold(0, |all, (_, of_bit)| all ^ of_bit)
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -71,6 +101,17 @@ mod tests {
 
     use super::super::encode_chunk;
     use super::*;
+
+    #[test]
+    fn checksums_of_blocks_add_up_to_that_of_the_file() {
+        for rows in [0, 1, 2047, 2048, 2049, 9000, 65_536] {
+            let numbers: ArrayRef = Arc::new(Int32Array::from_iter_values((0..rows).map(|i| i * 70_001)));
+            let texts: ArrayRef =
+                Arc::new(StringViewArray::from_iter_values((0..rows).map(|i| format!("text no. {i:09}"))));
+            let batch = RecordBatch::try_from_iter([("number", numbers), ("text", texts)]).unwrap();
+            assert_eq!(check_stamp(&encode_chunk(&batch).unwrap().bytes).unwrap(), Stamp::Whole, "{rows} rows");
+        }
+    }
 
     #[test]
     fn a_changed_bit_anywhere_breaks_the_stamp() {

@@ -22,21 +22,21 @@ pub struct StoredFile {
     pub unfinished: bool,
 }
 
-/// Writes `bytes` to `path` by way of a temporary name; durable and visible on return, or nothing is left.
-pub(super) fn write_durably(files: &dyn FileSystem, path: &Path, bytes: &[u8]) -> Result<()> {
-    // The first error is the one to report; what cannot be deleted is swept at the next start.
-    replace_durably(files, path, bytes).inspect_err(|_| drop(files.remove_file(path)))
-}
-
 /// Writes `bytes` to `path`, which may exist: on return the new contents are durable, after a failure or a crash it has
 /// the old ones or the new ones, whole.
 pub(crate) fn replace_durably(files: &dyn FileSystem, path: &Path, bytes: &[u8]) -> Result<()> {
+    replace(files, path, bytes)?;
+    files.sync_folder(path.parent().unwrap_or(path))
+}
+
+/// The same, but the name is durable only once its folder is synced.
+pub(super) fn replace(files: &dyn FileSystem, path: &Path, bytes: &[u8]) -> Result<()> {
     let mut temporary = path.as_os_str().to_owned();
     temporary.push(".tmp");
     let temporary = PathBuf::from(temporary);
     let renamed = files.write(&temporary, bytes).and_then(|()| files.rename(&temporary, path));
-    renamed.inspect_err(|_| drop(files.remove_file(&temporary)))?;
-    files.sync_folder(path.parent().unwrap_or(path))
+    // The first error is the one to report; what cannot be deleted is swept at the next start.
+    renamed.inspect_err(|_| drop(files.remove_file(&temporary)))
 }
 
 /// Bytes that may still be written to the file system of `folder`; `None` where it does not say.

@@ -39,11 +39,11 @@ fn setup(io: Arc<dyn BlockIo>, io_budget: u64) -> Setup {
 
 fn write(tier: &SsdTier, id: ChunkId, batch: &RecordBatch) -> Arc<Chunk> {
     let encoded = codec::encode_chunk(batch).unwrap();
-    let path = tier.write_chunk(TableId(7), id, &encoded).unwrap();
+    let path = tier.write_chunk(TableId(7), id, &encoded.bytes).unwrap();
     chunk_at(id, batch, path, encoded)
 }
 
-fn chunk_at(id: ChunkId, batch: &RecordBatch, path: PathBuf, encoded: EncodedChunk) -> Arc<Chunk> {
+fn chunk_at(id: ChunkId, batch: &RecordBatch, path: PathBuf, encoded: codec::EncodedChunk) -> Arc<Chunk> {
     let segments = Segment::of_file((0..).map(ColumnId), encoded.homes);
     let (rows, bytes) = (batch.num_rows() as u32, encoded.bytes.len() as u64);
     Arc::new(Chunk::new(TableId(7), id, rows, batch.schema(), path, bytes, segments))
@@ -197,11 +197,11 @@ fn a_write_that_fails_leaves_nothing() {
     let encoded = codec::encode_chunk(&batch).unwrap();
     let before = tier.stored().used_bytes();
     tier.stored().set_limit_bytes(before + 100);
-    assert!(matches!(tier.write_chunk(TableId(8), ChunkId(1), &encoded), Err(Error::BudgetExceeded { .. })));
+    assert!(matches!(tier.write_chunk(TableId(8), ChunkId(1), &encoded.bytes), Err(Error::BudgetExceeded { .. })));
     tier.stored().set_limit_bytes(u64::MAX);
     // A file where the table's folder should be.
     std::fs::write(dir.path().join("chunks/t8"), "in the way").unwrap();
-    assert!(matches!(tier.write_chunk(TableId(8), ChunkId(1), &encoded), Err(Error::Io { .. })));
+    assert!(matches!(tier.write_chunk(TableId(8), ChunkId(1), &encoded.bytes), Err(Error::Io { .. })));
     assert_eq!(tier.stored().used_bytes(), before);
     assert!(tier.list().unwrap().iter().all(|file| !file.unfinished));
 }

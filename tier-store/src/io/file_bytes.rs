@@ -1,0 +1,95 @@
+//! The bytes of a file that is to be written, in memory as direct writes want it.
+
+use std::fmt;
+use std::io::{self, Write};
+use std::sync::Arc;
+
+use super::AlignedBuffer;
+use super::pool::BufferPool;
+use crate::error::Result;
+
+/// A file in memory, aligned to blocks. It grows as it is written to; its memory comes from a pool and returns to it.
+pub struct FileBytes {
+    pool: Arc<BufferPool>,
+    buffer: AlignedBuffer,
+    len: usize,
+}
+
+impl FileBytes {
+    /// An empty file with room for so many bytes.
+    pub fn with_capacity(pool: &Arc<BufferPool>, bytes: usize) -> Result<Self> {
+        let buffer = AlignedBuffer::for_window(pool, 0, bytes.max(1))?;
+        Ok(Self { pool: Arc::clone(pool), buffer, len: 0 })
+    }
+
+    fn grow(&mut self, bytes: usize) -> Result<()> {
+        let mut larger = Self::with_capacity(&self.pool, bytes.max(2 * self.len))?;
+        larger.append(self.as_ref());
+        *self = larger;
+        Ok(())
+    }
+
+    /// The caller has seen to the room.
+    fn append(&mut self, bytes: &[u8]) {
+        let end = self.len + bytes.len();
+        if let Some(room) = self.buffer.blocks_mut().get_mut(self.len..end) {
+            room.write_copy_of_slice(bytes);
+            self.len = end;
+        }
+    }
+}
+
+impl Write for FileBytes {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let end = self.len + bytes.len();
+        if end > self.buffer.allocated_bytes() {
+            self.grow(end).map_err(io::Error::other)?;
+        }
+        self.append(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl AsRef<[u8]> for FileBytes {
+    fn as_ref(&self) -> &[u8] {
+        self.buffer.filled(self.len)
+    }
+}
+
+impl AsMut<[u8]> for FileBytes {
+    fn as_mut(&mut self) -> &mut [u8] {
+        self.buffer.filled_mut(self.len)
+    }
+}
+
+impl fmt::Debug for FileBytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FileBytes").field("len", &self.len).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::super::BLOCK_BYTES;
+    use super::*;
+
+    #[test]
+    fn it_grows_keeps_what_was_written_and_stays_aligned() {
+        let mut file = FileBytes::with_capacity(&Arc::default(), 10).unwrap();
+        let mut expected = Vec::new();
+        for part in 0..300_usize {
+            let bytes = vec![part as u8; part * 7];
+            file.write_all(&bytes).unwrap();
+            expected.extend(bytes);
+            assert_eq!(file.as_ref().as_ptr() as usize % BLOCK_BYTES, 0);
+        }
+        file.as_mut()[5] = 77;
+        expected[5] = 77;
+        assert!(file.as_ref() == expected);
+    }
+}
