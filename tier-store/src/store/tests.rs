@@ -203,3 +203,27 @@ fn objects_are_listed_by_kind() {
     assert_eq!(found, ["public.a", "public.b"]);
     assert!(store.remove_object("view", "public.a").unwrap() && !store.remove_object("view", "public.a").unwrap());
 }
+
+#[test]
+fn chunks_of_wide_rows_are_cut_by_bytes_and_stay_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(StoreOptions { dram_budget_bytes: 0, ..StoreOptions::new(folder.path()) }).unwrap();
+    let mut wide = definition("wide");
+    wide.options.chunk_rows = 65_536;
+    let mut ingest = store.ingest_new(wide, false).unwrap();
+    let text = "x".repeat(1 << 20);
+    for part in 0..15_i64 {
+        let keys = Int64Array::from_iter_values(part * 10..part * 10 + 10);
+        let texts = StringViewArray::from_iter_values((0..10).map(|_| &text));
+        ingest
+            .write(RecordBatch::try_new(rows(0..0).schema(), vec![Arc::new(keys), Arc::new(texts)]).unwrap())
+            .unwrap();
+    }
+    assert_eq!(ingest.finish().unwrap(), 150);
+    let table = store.table(&TableName::new("public", "wide")).unwrap();
+    let sizes = || table.version().chunks.iter().map(|entry| entry.chunk.rows).collect::<Vec<_>>();
+    assert_eq!(sizes(), [63, 63, 24], "64 MiB at most");
+    store.optimize(&table).unwrap();
+    assert_eq!(sizes(), [63, 63, 24], "half full or more: not written again");
+    assert_eq!(store.ingest_memory().used_bytes(), 0);
+}

@@ -57,8 +57,9 @@ struct Job {
 
 /// Most bytes of rows that become one chunk, unless one row has more.
 pub(crate) const CHUNK_BYTES: u64 = 64 << 20;
-/// What writing a chunk takes at most, in sizes of its rows: as they came, in one piece, and the file.
-const WORK_FACTOR: u64 = 3;
+/// What writing a chunk takes, in halves of the size of its rows: these as they came and in one piece, then in one piece
+/// and as the file, which is narrower.
+const WORK_HALVES: u64 = 5;
 
 /// Where the rows go.
 #[derive(Debug)]
@@ -161,7 +162,7 @@ impl Ingest {
     fn dispatch(&mut self) -> Result<()> {
         self.collect_ready()?;
         let bytes = std::mem::take(&mut self.pending_bytes);
-        let memory = self.store.core().ingest_memory.take(bytes.saturating_mul(WORK_FACTOR));
+        let memory = self.store.core().ingest_memory.take(bytes.saturating_mul(WORK_HALVES) / 2);
         let job = Job { id: self.table.allocate_chunk(), batches: std::mem::take(&mut self.pending), _memory: memory };
         self.pending_rows = 0;
         match &self.jobs {

@@ -371,31 +371,27 @@ fn extremes(array: &dyn Array) -> Option<(ArrayRef, ArrayRef)> {
     }
 }
 
-/// Smallest and largest string. A view has the first four bytes of its value in it; only values that share these with
-/// the smallest or the largest are compared.
+/// Smallest and largest string. A view has the first four bytes of its value in it, which settle most comparisons.
 fn view_extremes(array: &StringViewArray) -> Option<(&str, &str)> {
     let first_bytes = |view: &u128| ((view >> 32) as u32).swap_bytes();
-    let narrow =
-        |(least, greatest): (u32, u32), view: &u128| (least.min(first_bytes(view)), greatest.max(first_bytes(view)));
-    let views = array.views();
-    let (least, greatest) = match array.nulls() {
-        None => views.iter().fold((u32::MAX, 0), narrow),
-        Some(nulls) => nulls.valid_indices().filter_map(|row| views.get(row)).fold((u32::MAX, 0), narrow),
-    };
+    let (mut least, mut greatest) = (u32::MAX, 0);
     let (mut min, mut max): (Option<(&u128, &str)>, _) = (None, None);
-    for (row, view) in views.iter().enumerate() {
+    for (row, view) in array.views().iter().enumerate() {
         let bytes = first_bytes(view);
-        if (bytes != least && bytes != greatest) || array.nulls().is_some_and(|nulls| nulls.is_null(row)) {
+        if (bytes > least && bytes < greatest) || array.nulls().is_some_and(|nulls| nulls.is_null(row)) {
             continue;
         }
         let beats = |best: Option<(&u128, &str)>, wanted: Ordering| {
-            best.is_none_or(|(known, text)| view != known && array.value(row).cmp(text) == wanted)
+            best.is_none_or(|(known, text)| {
+                let ordering = bytes.cmp(&first_bytes(known));
+                ordering == wanted || (ordering.is_eq() && view != known && array.value(row).cmp(text) == wanted)
+            })
         };
-        if bytes == least && beats(min, Ordering::Less) {
-            min = Some((view, array.value(row)));
+        if beats(min, Ordering::Less) {
+            (least, min) = (bytes, Some((view, array.value(row))));
         }
-        if bytes == greatest && beats(max, Ordering::Greater) {
-            max = Some((view, array.value(row)));
+        if beats(max, Ordering::Greater) {
+            (greatest, max) = (bytes, Some((view, array.value(row))));
         }
     }
     Some((min?.1, max?.1))
@@ -444,6 +440,25 @@ mod tests {
             Arc::new(Float64Array::from(floats)),
         ];
         ChunkStatistics::compute(&RecordBatch::try_new(Arc::new(schema), columns).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn extremes_of_strings_are_those_of_their_order() {
+        let mut rng = StdRng::seed_from_u64(11);
+        for round in 0..2000 {
+            let (rows, letters) = (rng.random_range(1..40), rng.random_range(1..4_u8));
+            let mut text = || -> String {
+                let len = rng.random_range(0..20);
+                (0..len)
+                    .map(|_| char::from(if rng.random_bool(0.02) { 0 } else { b'a' + rng.random_range(0..letters) }))
+                    .collect()
+            };
+            let values: Vec<Option<String>> = (0..rows).map(|row| (row % 5 != 4).then(&mut text)).collect();
+            let array = StringViewArray::from_iter(values.iter().map(Option::as_deref));
+            let present = || values.iter().flatten().map(String::as_str);
+            let expected = present().min().zip(present().max());
+            assert_eq!(view_extremes(&array), expected, "round {round}: {values:?}");
+        }
     }
 
     #[test]
