@@ -61,13 +61,13 @@ pub(super) async fn plan_change(
         TargetColumn { name: field.name().clone(), default }
     });
     let columns: Vec<TargetColumn> = columns.collect();
-    let Rewritten { mut query, effect } = change.rewrite(&columns)?;
+    let Rewritten { mut query, effect, hidden } = change.rewrite(&columns)?;
     if let Some(explain) = explain {
         query = SqlStatement::Explain(ExplainStatement { statement: Box::new(query), ..explain.clone() });
-        let plan = snapshot.plan_on_target(query, &name).await?;
+        let plan = snapshot.plan_on_target(query, &name, &hidden).await?;
         return Ok(Planned { snapshot, plan, target: None });
     }
-    let plan = snapshot.plan_on_target(query, &name).await?;
+    let plan = snapshot.plan_on_target(query, &name, &hidden).await?;
     let plan = match &effect {
         Effect::Update => typed(plan, schema, 1)?,
         Effect::Merge(_) => typed(refuse_volatile(plan)?, schema, 2)?,
@@ -235,9 +235,14 @@ async fn run_one(
     let target = planned.target.take().ok_or_else(|| Error::new(ErrorKind::Internal, "a change without a table"))?;
     let _turn = run::turn(engine, ticket).await?;
     let whole = planned.plan.clone();
-    if let LogicalPlan::Dml(dml) = planned.plan {
-        planned.plan = clustered(Arc::unwrap_or_clone(dml.input), target.table.options())?;
-    }
+    let rows = match planned.plan {
+        LogicalPlan::Dml(dml) => Arc::unwrap_or_clone(dml.input),
+        other => other,
+    };
+    planned.plan = match target.effect {
+        Effect::Delete => rows,
+        _ => clustered(rows, target.table.options())?,
+    };
     let collected = collect(prepared, ticket, &planned, &target).await.map_err(|e| name_null_column(e, &whole))?;
     let (Collected { positions, count, writer }, transaction) = (collected, Arc::clone(transaction));
     let added = match writer {
@@ -354,7 +359,7 @@ impl Collected {
     /// Which rows of a batch are new ones.
     fn merge(&mut self, effects: &[MergeEffect], batch: &RecordBatch) -> Result<BooleanArray> {
         let rows = positions(batch)?;
-        let which = batch.column_by_name("__action").and_then(|c| c.as_primitive_opt::<Int64Type>());
+        let which = batch.columns().get(1).and_then(|c| c.as_primitive_opt::<Int64Type>());
         let which: &Int64Array = which.ok_or_else(|| internal("the rows of a MERGE do not say what to do"))?;
         let mut stays = Vec::with_capacity(batch.num_rows());
         for (row, which) in rows.iter().zip(which) {

@@ -20,6 +20,7 @@ use terrace_tier_store::table::TableName;
 use super::catalog::Object;
 use super::registry::StatementKind;
 use super::rewrite::Change;
+use super::signs::separate_signs;
 use super::{CATALOG, DEFAULT_SCHEMA};
 use crate::error::{Error, Result};
 
@@ -180,7 +181,10 @@ pub(super) fn parse(sql: &str) -> Result<Parsed> {
     let mut parser = DFParserBuilder::new(tokens).with_recursion_limit(RECURSION_LIMIT).build()?;
     let mut statements = parser.parse_statements()?;
     match (statements.pop_front(), statements.len()) {
-        (Some(statement), 0) => classify(statement),
+        (Some(mut statement), 0) => {
+            separate_signs(&mut statement);
+            classify(statement)
+        }
         _ => Err(Error::invalid("send one statement at a time")),
     }
 }
