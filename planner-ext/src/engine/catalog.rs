@@ -216,6 +216,11 @@ impl Snapshot {
             && self.pins.lock().values().all(|pin| pin.table.version().number == pin.version)
     }
 
+    /// True when it sees what only its transaction sees.
+    pub(super) fn in_transaction(&self) -> bool {
+        self.in_transaction
+    }
+
     pub(super) fn objects(&self) -> &Objects {
         &self.objects
     }

@@ -158,10 +158,15 @@ pub(super) fn insert_target(snapshot: &Arc<Snapshot>, plan: &LogicalPlan) -> Res
     Ok(Some(Target { table, seen, effect: Effect::Insert }))
 }
 
-/// Runs a statement that changes rows, once per row of `parameters`: all of it happens, or nothing. Returns the rows
-/// affected.
-pub(super) async fn run_change(prepared: &Prepared, ticket: &Ticket, parameters: Option<&RecordBatch>) -> Result<u64> {
-    if let Some(transaction) = prepared.transaction()? {
+/// Runs a statement that changes rows, once per row of `parameters`: all of it happens, or nothing. Without a
+/// `transaction` it commits by itself, also if its session begins one meanwhile. Returns the rows affected.
+pub(super) async fn run_change(
+    prepared: &Prepared,
+    ticket: &Ticket,
+    parameters: Option<&RecordBatch>,
+    transaction: Option<Arc<Transaction>>,
+) -> Result<u64> {
+    if let Some(transaction) = transaction {
         let attempt = transaction.attempt().await?;
         let count = run_in(prepared, ticket, &transaction, Some(&attempt), parameters).await?;
         attempt.keep();
@@ -198,7 +203,7 @@ async fn run_in(
     let mut first = match attempt.is_some() || several {
         // Each run sees what the one before it did.
         true => prepared.plan_in(transaction).await?,
-        false => prepared.current_plan().await?,
+        false => prepared.current_plan(None).await?,
     };
     let wanted = prepared.parameter_schema();
     let mut count = 0;
@@ -397,11 +402,10 @@ fn without_first(batch: &RecordBatch, columns: usize) -> Result<RecordBatch> {
 pub(super) async fn truncate(
     prepared: &Prepared,
     ticket: &Ticket,
-    names: &[NameParts],
-    if_exists: bool,
+    (names, if_exists): (&[NameParts], bool),
+    explicit: Option<Arc<Transaction>>,
 ) -> Result<u64> {
     let engine = prepared.session().engine();
-    let explicit = prepared.transaction()?;
     let mut attempt = 1;
     loop {
         let own = Transaction::new(ticket.id().to_owned(), engine);

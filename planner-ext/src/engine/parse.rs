@@ -9,7 +9,7 @@ use datafusion::logical_expr::{DdlStatement, LogicalPlan, Statement as PlanState
 use datafusion::sql::parser::{DFParserBuilder, ExplainStatement, Statement as SqlStatement};
 use datafusion::sql::sqlparser::ast::{
     AlterTable, ColumnDef, ColumnOption, CommentObject, CreateTableOptions, Expr, Ident, ObjectName, ObjectType,
-    SqlOption, Statement as Ast, TransactionIsolationLevel, TransactionMode, Truncate, Value,
+    SqlOption, Statement as Ast, TransactionAccessMode, TransactionIsolationLevel, TransactionMode, Truncate, Value,
 };
 use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::keywords::Keyword;
@@ -65,7 +65,8 @@ pub(super) enum Command {
 /// BEGIN and its kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum TransactionCommand {
-    Begin,
+    /// With true, a transaction that only reads.
+    Begin(bool),
     Commit,
     RollBack,
     Savepoint(String),
@@ -409,13 +410,17 @@ fn transaction_command(ast: &Ast) -> Result<Option<TransactionCommand>> {
             if !statements.is_empty() {
                 return Err(Error::invalid("send BEGIN and the statements of the transaction one by one"));
             }
+            let mut read_only = false;
             for mode in modes {
-                let TransactionMode::IsolationLevel(level) = mode else { continue };
-                if *level == TransactionIsolationLevel::Serializable {
-                    return Err(Error::unimplemented("transactions are isolated by snapshots, not serializable"));
+                match mode {
+                    TransactionMode::IsolationLevel(TransactionIsolationLevel::Serializable) => {
+                        return Err(Error::unimplemented("transactions are isolated by snapshots, not serializable"));
+                    }
+                    TransactionMode::IsolationLevel(_) => {}
+                    TransactionMode::AccessMode(access) => read_only = *access == TransactionAccessMode::ReadOnly,
                 }
             }
-            TransactionCommand::Begin
+            TransactionCommand::Begin(read_only)
         }
         Ast::Commit { chain: true, .. } | Ast::Rollback { chain: true, .. } => {
             return Err(Error::unimplemented("AND CHAIN is not supported; send BEGIN again"));

@@ -4,6 +4,7 @@
 
 mod changes;
 mod rewrites;
+mod transactions;
 
 use std::collections::HashMap;
 use std::sync::Arc;
