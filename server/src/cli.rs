@@ -128,7 +128,8 @@ Examples:
     /// Make a new catalog from the table files, when the old one is lost
     #[command(after_help = "\
 The last resort, when there is no backup. Not in the files, and so lost: rows that were not yet sealed, and deletions of
-rows (deleted rows come back). The old catalog is moved aside, never deleted.
+rows (deleted rows come back, and so do rows of loads that did not end). It says how many of each, where the old catalog
+can still be read. The old catalog is kept under another name, never deleted.
 
 Examples:
   terrace rebuild-catalog --data-dir ./terrace-data         show what would be found
