@@ -8,6 +8,8 @@ use datafusion::common::SchemaError;
 use datafusion::error::DataFusionError;
 use terrace_tier_store::Error as StoreError;
 
+use crate::scan::ROW_COLUMN;
+
 /// Result of every fallible operation of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -258,7 +260,9 @@ pub(crate) fn missing_table(name: &str) -> Error {
 fn schema_error(error: SchemaError) -> String {
     match error {
         SchemaError::FieldNotFound { field, valid_fields } => {
-            let near: Vec<String> = valid_fields.iter().take(12).map(|c| c.name.clone()).collect();
+            // The column of row positions is none that a user may name.
+            let known = valid_fields.iter().filter(|c| c.name.trim_end_matches('_') != ROW_COLUMN);
+            let near: Vec<String> = known.take(12).map(|c| c.name.clone()).collect();
             if near.is_empty() {
                 format!("column '{}' does not exist", field.name)
             } else {

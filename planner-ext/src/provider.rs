@@ -38,9 +38,9 @@ impl TierTable {
         Self { defaults, ..self }
     }
 
-    /// The same with a column of row positions, for statements that change rows.
-    pub(crate) fn with_positions(&self) -> Self {
-        Self { source: Arc::new(self.source.with_positions()), defaults: HashMap::new() }
+    /// The same with a column `name` of row positions, for statements that change rows.
+    pub(crate) fn with_positions(&self, name: &str) -> Self {
+        Self { source: Arc::new(self.source.with_positions(name)), defaults: HashMap::new() }
     }
 
     /// The table.

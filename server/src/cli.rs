@@ -55,12 +55,18 @@ Examples:
 A file becomes a table of its name; a folder becomes one table of all files in it. Rows are sorted by --cluster-by,
 so that queries on these columns skip chunks. All of a table arrives, or nothing.
 
+With --resume the rows are stored in parts of 4 Mi rows (or about 1 GiB) in a table NAME__loading, which becomes NAME when it
+is complete. After a kill or a crash the same command goes on after the last part; sources that changed since are
+refused. Tables that are complete are skipped. Each part is sorted by --cluster-by in itself, not all of them together.
+With --replace the old table goes just before the new one takes its name. To start over: DROP TABLE NAME__loading.
+
 Examples:
   terrace load sales.parquet --cluster-by day,shop
   terrace load /data/events/ --table events --append
   terrace load tpch:1                                    all 8 tables, clustered by ship and order date
   terrace load people.csv --url grpc://db.example:31337  into that server
   terrace load tpch:10 --data-dir ./terrace-data         into a folder, no server running
+  terrace load /data/year/ --table year --resume         run it again until it is done
 ")]
     Load(load::Options),
     /// Run SQL on a server: one statement, a file, or a prompt
@@ -128,7 +134,8 @@ Examples:
     /// Make a new catalog from the table files, when the old one is lost
     #[command(after_help = "\
 The last resort, when there is no backup. Not in the files, and so lost: rows that were not yet sealed, and deletions of
-rows (deleted rows come back). The old catalog is moved aside, never deleted.
+rows (deleted rows come back, and so do rows of loads that did not end). It says how many of each, where the old catalog
+can still be read. The old catalog is kept under another name, never deleted.
 
 Examples:
   terrace rebuild-catalog --data-dir ./terrace-data         show what would be found

@@ -2,6 +2,8 @@
 //!
 //! It speaks nothing but Flight SQL, so it also proves that others can.
 
+use std::collections::HashMap;
+
 use arrow::array::RecordBatch;
 use arrow::datatypes::{Schema, SchemaRef};
 use arrow_flight::FlightInfo;
@@ -38,6 +40,8 @@ pub enum Mode {
     Create,
     /// Rows are added; created when missing.
     Append,
+    /// Rows are added; it must exist.
+    Extend,
     /// Its rows are replaced.
     Replace,
 }
@@ -117,21 +121,18 @@ impl Client {
         Ok(self.fetch(info).await?.try_collect().await?)
     }
 
-    /// Bulk ingest; all or nothing. Returns the rows.
-    pub async fn ingest<S>(&mut self, table: &str, mode: Mode, cluster_by: &[String], rows: S) -> Result<u64>
+    /// Bulk ingest; all or nothing. Returns the rows. `options` are those of a new table.
+    pub async fn ingest<S>(&mut self, table: &str, mode: Mode, options: HashMap<String, String>, rows: S) -> Result<u64>
     where
         S: Stream<Item = Result<RecordBatch, FlightError>> + Send + 'static,
     {
         let (if_not_exist, if_exists) = match mode {
             Mode::Create => (TableNotExistOption::Create, TableExistsOption::Fail),
             Mode::Append => (TableNotExistOption::Create, TableExistsOption::Append),
+            Mode::Extend => (TableNotExistOption::Fail, TableExistsOption::Append),
             Mode::Replace => (TableNotExistOption::Create, TableExistsOption::Replace),
         };
         let (schema, table) = split_name(table);
-        let mut options = std::collections::HashMap::new();
-        if !cluster_by.is_empty() {
-            options.insert("cluster_by".to_owned(), cluster_by.join(","));
-        }
         let command = CommandStatementIngest {
             table_definition_options: Some(TableDefinitionOptions {
                 if_not_exist: if_not_exist.into(),

@@ -192,6 +192,7 @@ def test_a_deleted_catalog_is_rebuilt(loaded):
     view = {"n": good["v"]["n"], "x": good["v"]["x"], "s": good["v"]["s"]}
     shown = terrace("rebuild-catalog", "--data-dir", data)
     assert "Nothing was changed" in shown.stdout and "public.a" in shown.stdout, shown.stdout
+    assert "no deleted row comes back and no row is lost" in shown.stdout, shown.stdout
     (data / "catalog.redb").unlink()
     before = image(data / "ssd")
     with pytest.raises(RuntimeError, match="rebuild-catalog"):
@@ -199,7 +200,8 @@ def test_a_deleted_catalog_is_rebuilt(loaded):
     assert image(data / "ssd") == before, "a start without a catalog must not take the files for leftovers"
     missing = terrace("check", "--data-dir", data, check=False)
     assert missing.returncode == 1 and "rebuild-catalog" in missing.stdout, missing.stdout
-    terrace("rebuild-catalog", "--data-dir", data, "--yes")
+    written = terrace("rebuild-catalog", "--data-dir", data, "--yes")
+    assert "deleted rows come back" in written.stdout and "nobody can say how many" in written.stdout, written.stdout
     terrace("check", "--data-dir", data)
     with Server(data) as server:
         for table in "ab":
@@ -208,3 +210,9 @@ def test_a_deleted_catalog_is_rebuilt(loaded):
         assert all(again[name] == column for name, column in view.items())
         server.query("insert into a values (-1, 0.0, 'after')")
         assert server.query("select count(*) as n from a")["n"][0].as_py() == ROWS + 1
+        server.query("create table few as select k from b where k < 500")
+        server.query("delete from few where k < 100")
+        assert server.stop() == 0
+    shown = terrace("rebuild-catalog", "--data-dir", data)
+    assert "public.few: 100 deleted rows come back" in shown.stdout, shown.stdout
+    assert "public.a: 1 rows are lost" in shown.stdout, shown.stdout

@@ -39,7 +39,7 @@ impl Client {
     fn ingest(&mut self, table: &str) -> Result<Sample> {
         let rows = futures::stream::iter(self.rows.clone().into_iter().map(Ok::<_, FlightError>));
         let start = Instant::now();
-        let stored = self.runtime.block_on(self.client.ingest(table, Mode::Create, &[], rows))?;
+        let stored = self.runtime.block_on(self.client.ingest(table, Mode::Create, Default::default(), rows))?;
         Ok(Sample::new(ms_since(start)).with("rows", stored as f64).with("bytes", self.bytes as f64))
     }
 

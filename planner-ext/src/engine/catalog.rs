@@ -25,7 +25,7 @@ use terrace_tier_store::store::Snapshot as Versions;
 use terrace_tier_store::table::{Table, TableDefinition, TableName};
 
 use super::parse::NameParts;
-use super::rewrite::TARGET_SCHEMA;
+use super::rewrite::Hidden;
 use super::{
     CATALOG, ColumnNotes, DEFAULT_SCHEMA, Engine, Entry, EntryKind, INFORMATION_SCHEMA, SYSTEM_SCHEMA, defaults,
     information,
@@ -216,6 +216,11 @@ impl Snapshot {
             && self.pins.lock().values().all(|pin| pin.table.version().number == pin.version)
     }
 
+    /// True when it sees what only its transaction sees.
+    pub(super) fn in_transaction(&self) -> bool {
+        self.in_transaction
+    }
+
     pub(super) fn objects(&self) -> &Objects {
         &self.objects
     }
@@ -235,13 +240,15 @@ impl Snapshot {
         self.plan_in(Scope::new(self), statement).await
     }
 
-    /// Plans the query of a change of `target`.
+    /// Plans the query of a change of `target`, which it finds under a hidden name.
     pub(super) async fn plan_on_target(
         self: &Arc<Self>,
         statement: SqlStatement,
         target: &TableName,
+        hidden: &Hidden,
     ) -> Result<LogicalPlan> {
-        self.plan_in(Scope { target: Some(target.clone()), ..Scope::new(self) }, statement).await
+        let target = Some((target.clone(), hidden.clone()));
+        self.plan_in(Scope { target, ..Scope::new(self) }, statement).await
     }
 
     async fn plan_in(&self, scope: Scope, statement: SqlStatement) -> Result<LogicalPlan> {
@@ -449,7 +456,7 @@ struct Scope {
     /// Views and external tables being planned, outermost first.
     expanding: Vec<TableName>,
     /// The table that the planned statement changes: found in a schema of its own, with row positions.
-    target: Option<TableName>,
+    target: Option<(TableName, Hidden)>,
 }
 
 impl Scope {
@@ -466,10 +473,10 @@ impl Scope {
 
     async fn provider(&self, name: &TableName) -> Result<Option<Arc<dyn TableProvider>>> {
         let snapshot = &self.snapshot;
-        if let Some(target) =
-            self.target.as_ref().filter(|_| name.schema == TARGET_SCHEMA && name.name == TARGET_SCHEMA)
+        if let Some((target, hidden)) =
+            self.target.as_ref().filter(|(_, hidden)| name.schema == hidden.target && name.name == hidden.target)
         {
-            let table = snapshot.pinned(target)?.map(|table| table.with_positions());
+            let table = snapshot.pinned(target)?.map(|table| table.with_positions(&hidden.row));
             return Ok(table.map(|t| Arc::new(t) as Arc<dyn TableProvider>));
         }
         if name.schema == SYSTEM_SCHEMA {
@@ -568,7 +575,7 @@ impl CatalogProvider for Catalog {
     }
 
     fn schema(&self, name: &str) -> Option<Arc<dyn SchemaProvider>> {
-        let target = name == TARGET_SCHEMA && self.0.target.is_some();
+        let target = self.0.target.as_ref().is_some_and(|(_, hidden)| name == hidden.target);
         let known = target
             || [SYSTEM_SCHEMA, INFORMATION_SCHEMA].contains(&name)
             || self.0.snapshot.objects.schemas.contains(name);

@@ -61,13 +61,13 @@ pub(super) async fn plan_change(
         TargetColumn { name: field.name().clone(), default }
     });
     let columns: Vec<TargetColumn> = columns.collect();
-    let Rewritten { mut query, effect } = change.rewrite(&columns)?;
+    let Rewritten { mut query, effect, hidden } = change.rewrite(&columns)?;
     if let Some(explain) = explain {
         query = SqlStatement::Explain(ExplainStatement { statement: Box::new(query), ..explain.clone() });
-        let plan = snapshot.plan_on_target(query, &name).await?;
+        let plan = snapshot.plan_on_target(query, &name, &hidden).await?;
         return Ok(Planned { snapshot, plan, target: None });
     }
-    let plan = snapshot.plan_on_target(query, &name).await?;
+    let plan = snapshot.plan_on_target(query, &name, &hidden).await?;
     let plan = match &effect {
         Effect::Update => typed(plan, schema, 1)?,
         Effect::Merge(_) => typed(refuse_volatile(plan)?, schema, 2)?,
@@ -158,10 +158,15 @@ pub(super) fn insert_target(snapshot: &Arc<Snapshot>, plan: &LogicalPlan) -> Res
     Ok(Some(Target { table, seen, effect: Effect::Insert }))
 }
 
-/// Runs a statement that changes rows, once per row of `parameters`: all of it happens, or nothing. Returns the rows
-/// affected.
-pub(super) async fn run_change(prepared: &Prepared, ticket: &Ticket, parameters: Option<&RecordBatch>) -> Result<u64> {
-    if let Some(transaction) = prepared.transaction()? {
+/// Runs a statement that changes rows, once per row of `parameters`: all of it happens, or nothing. Without a
+/// `transaction` it commits by itself, also if its session begins one meanwhile. Returns the rows affected.
+pub(super) async fn run_change(
+    prepared: &Prepared,
+    ticket: &Ticket,
+    parameters: Option<&RecordBatch>,
+    transaction: Option<Arc<Transaction>>,
+) -> Result<u64> {
+    if let Some(transaction) = transaction {
         let attempt = transaction.attempt().await?;
         let count = run_in(prepared, ticket, &transaction, Some(&attempt), parameters).await?;
         attempt.keep();
@@ -198,7 +203,7 @@ async fn run_in(
     let mut first = match attempt.is_some() || several {
         // Each run sees what the one before it did.
         true => prepared.plan_in(transaction).await?,
-        false => prepared.current_plan().await?,
+        false => prepared.current_plan(None).await?,
     };
     let wanted = prepared.parameter_schema();
     let mut count = 0;
@@ -235,9 +240,14 @@ async fn run_one(
     let target = planned.target.take().ok_or_else(|| Error::new(ErrorKind::Internal, "a change without a table"))?;
     let _turn = run::turn(engine, ticket).await?;
     let whole = planned.plan.clone();
-    if let LogicalPlan::Dml(dml) = planned.plan {
-        planned.plan = clustered(Arc::unwrap_or_clone(dml.input), target.table.options())?;
-    }
+    let rows = match planned.plan {
+        LogicalPlan::Dml(dml) => Arc::unwrap_or_clone(dml.input),
+        other => other,
+    };
+    planned.plan = match target.effect {
+        Effect::Delete => rows,
+        _ => clustered(rows, target.table.options())?,
+    };
     let collected = collect(prepared, ticket, &planned, &target).await.map_err(|e| name_null_column(e, &whole))?;
     let (Collected { positions, count, writer }, transaction) = (collected, Arc::clone(transaction));
     let added = match writer {
@@ -354,7 +364,7 @@ impl Collected {
     /// Which rows of a batch are new ones.
     fn merge(&mut self, effects: &[MergeEffect], batch: &RecordBatch) -> Result<BooleanArray> {
         let rows = positions(batch)?;
-        let which = batch.column_by_name("__action").and_then(|c| c.as_primitive_opt::<Int64Type>());
+        let which = batch.columns().get(1).and_then(|c| c.as_primitive_opt::<Int64Type>());
         let which: &Int64Array = which.ok_or_else(|| internal("the rows of a MERGE do not say what to do"))?;
         let mut stays = Vec::with_capacity(batch.num_rows());
         for (row, which) in rows.iter().zip(which) {
@@ -392,11 +402,10 @@ fn without_first(batch: &RecordBatch, columns: usize) -> Result<RecordBatch> {
 pub(super) async fn truncate(
     prepared: &Prepared,
     ticket: &Ticket,
-    names: &[NameParts],
-    if_exists: bool,
+    (names, if_exists): (&[NameParts], bool),
+    explicit: Option<Arc<Transaction>>,
 ) -> Result<u64> {
     let engine = prepared.session().engine();
-    let explicit = prepared.transaction()?;
     let mut attempt = 1;
     loop {
         let own = Transaction::new(ticket.id().to_owned(), engine);

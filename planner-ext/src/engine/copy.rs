@@ -98,6 +98,7 @@ pub(super) async fn copy_from(
     transaction: Option<Arc<Transaction>>,
 ) -> Result<u64> {
     let engine = session.engine();
+    transaction.as_ref().map_or(Ok(()), |transaction| transaction.check_writable())?;
     let snapshot = session.snapshot_in(transaction.as_ref())?;
     let name = copy.table.resolve(snapshot.default_schema());
     if name.schema == SYSTEM_SCHEMA {

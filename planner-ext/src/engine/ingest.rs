@@ -118,6 +118,7 @@ async fn ingest(
 ) -> Result<u64> {
     let engine = session.engine();
     let _running = transaction.clone().map(Running::new);
+    transaction.as_ref().map_or(Ok(()), |transaction| transaction.check_writable())?;
     let snapshot = session.snapshot_in(transaction.as_ref())?;
     let default = snapshot.default_schema().to_owned();
     let name = TableName::new(request.schema.clone().unwrap_or(default), request.table.clone());

@@ -33,6 +33,7 @@ mod rewrite;
 mod run;
 mod session;
 mod show;
+mod signs;
 mod statement;
 #[cfg(test)]
 mod tests;

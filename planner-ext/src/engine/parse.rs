@@ -9,7 +9,7 @@ use datafusion::logical_expr::{DdlStatement, LogicalPlan, Statement as PlanState
 use datafusion::sql::parser::{DFParserBuilder, ExplainStatement, Statement as SqlStatement};
 use datafusion::sql::sqlparser::ast::{
     AlterTable, ColumnDef, ColumnOption, CommentObject, CreateTableOptions, Expr, Ident, ObjectName, ObjectType,
-    SqlOption, Statement as Ast, TransactionIsolationLevel, TransactionMode, Truncate, Value,
+    SqlOption, Statement as Ast, TransactionAccessMode, TransactionIsolationLevel, TransactionMode, Truncate, Value,
 };
 use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::keywords::Keyword;
@@ -20,6 +20,7 @@ use terrace_tier_store::table::TableName;
 use super::catalog::Object;
 use super::registry::StatementKind;
 use super::rewrite::Change;
+use super::signs::separate_signs;
 use super::{CATALOG, DEFAULT_SCHEMA};
 use crate::error::{Error, Result};
 
@@ -64,7 +65,8 @@ pub(super) enum Command {
 /// BEGIN and its kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum TransactionCommand {
-    Begin,
+    /// With true, a transaction that only reads.
+    Begin(bool),
     Commit,
     RollBack,
     Savepoint(String),
@@ -180,7 +182,10 @@ pub(super) fn parse(sql: &str) -> Result<Parsed> {
     let mut parser = DFParserBuilder::new(tokens).with_recursion_limit(RECURSION_LIMIT).build()?;
     let mut statements = parser.parse_statements()?;
     match (statements.pop_front(), statements.len()) {
-        (Some(statement), 0) => classify(statement),
+        (Some(mut statement), 0) => {
+            separate_signs(&mut statement);
+            classify(statement)
+        }
         _ => Err(Error::invalid("send one statement at a time")),
     }
 }
@@ -405,13 +410,17 @@ fn transaction_command(ast: &Ast) -> Result<Option<TransactionCommand>> {
             if !statements.is_empty() {
                 return Err(Error::invalid("send BEGIN and the statements of the transaction one by one"));
             }
+            let mut read_only = false;
             for mode in modes {
-                let TransactionMode::IsolationLevel(level) = mode else { continue };
-                if *level == TransactionIsolationLevel::Serializable {
-                    return Err(Error::unimplemented("transactions are isolated by snapshots, not serializable"));
+                match mode {
+                    TransactionMode::IsolationLevel(TransactionIsolationLevel::Serializable) => {
+                        return Err(Error::unimplemented("transactions are isolated by snapshots, not serializable"));
+                    }
+                    TransactionMode::IsolationLevel(_) => {}
+                    TransactionMode::AccessMode(access) => read_only = *access == TransactionAccessMode::ReadOnly,
                 }
             }
-            TransactionCommand::Begin
+            TransactionCommand::Begin(read_only)
         }
         Ast::Commit { chain: true, .. } | Ast::Rollback { chain: true, .. } => {
             return Err(Error::unimplemented("AND CHAIN is not supported; send BEGIN again"));

@@ -8,7 +8,8 @@
 //!
 //! The query is written as text and planned like any other, so whatever a query may say (subqueries of all kinds, joins,
 //! parameters) a change may say too, and means the same. The target is read through a name that only such a query knows;
-//! its own name, mentioned in a subquery, is the plain table. Who runs the query collects the positions.
+//! its own name, mentioned in a subquery, is the plain table. Who runs the query collects the positions. The names that
+//! the query adds ([`Hidden`]) occur nowhere in the statement, so that no word of it can mean them.
 
 use std::collections::HashMap;
 
@@ -26,8 +27,38 @@ use crate::scan::ROW_COLUMN;
 /// Schema in which the target of a change is found with its row positions.
 pub(super) const TARGET_SCHEMA: &str = "__target";
 
-/// Marks the rows of a MERGE that come from its source.
-const SOURCE_MARK: &str = "__source";
+/// Marks the rows of a MERGE that come from its source. No column of a table has this name: the columns of the source
+/// are not known before it is planned.
+pub(super) const SOURCE_MARK: &str = "__terrace_source";
+
+/// The column that says which WHEN of a MERGE applies.
+const ACTION_COLUMN: &str = "__action";
+
+/// Names that the query of a change has and its statement has not.
+#[derive(Debug, Clone)]
+pub(super) struct Hidden {
+    /// Schema and name of the target with its row positions.
+    pub(super) target: String,
+    /// Its column of row positions.
+    pub(super) row: String,
+    action: String,
+    mark: String,
+}
+
+impl Hidden {
+    /// Names that neither `text`, in lower case, nor the target's columns contain.
+    fn new(text: &str, columns: &[TargetColumn]) -> Self {
+        let fresh = |base: &str| {
+            let mut name = base.to_owned();
+            while text.contains(&name) || columns.iter().any(|column| column.name == name) {
+                name.push('_');
+            }
+            name
+        };
+        let [target, row, action, mark] = [TARGET_SCHEMA, ROW_COLUMN, ACTION_COLUMN, SOURCE_MARK].map(fresh);
+        Self { target, row, action, mark }
+    }
+}
 
 /// A column of the target.
 #[derive(Debug)]
@@ -44,6 +75,8 @@ pub(super) struct Change {
     kind: Kind,
     /// `WITH ..` before the statement, or nothing.
     with: String,
+    /// The whole statement in lower case.
+    text: String,
 }
 
 #[derive(Debug, Clone)]
@@ -79,12 +112,13 @@ pub(super) enum MergeEffect {
 pub(super) struct Rewritten {
     pub(super) query: SqlStatement,
     pub(super) effect: Effect,
+    pub(super) hidden: Hidden,
 }
 
 impl Change {
     /// The change that a statement is; `None` for other statements. Refuses forms that are not offered.
-    pub(super) fn of(ast: &Ast) -> Result<Option<Self>> {
-        let (ast, with) = match ast {
+    pub(super) fn of(whole: &Ast) -> Result<Option<Self>> {
+        let (ast, with) = match whole {
             Ast::Query(query) => match (&query.with, query.body.as_ref()) {
                 (with, SetExpr::Update(inner) | SetExpr::Delete(inner) | SetExpr::Merge(inner)) => {
                     (inner, with.as_ref().map_or_else(String::new, |with| format!("{with} ")))
@@ -99,21 +133,22 @@ impl Change {
             Ast::Merge(merge) => (name_of(&check_merge(merge)?.table)?, Kind::Merge(Box::new(merge.clone()))),
             _ => return Ok(None),
         };
-        Ok(Some(Self { target, kind, with }))
+        Ok(Some(Self { target, kind, with, text: whole.to_string().to_lowercase() }))
     }
 
     /// The query, given the table's columns.
     pub(super) fn rewrite(&self, columns: &[TargetColumn]) -> Result<Rewritten> {
+        let hidden = Hidden::new(&self.text, columns);
         let (text, effect) = match &self.kind {
-            Kind::Update(update) => (update_query(update, columns)?, Effect::Update),
-            Kind::Delete(delete) => (delete_query(delete)?, Effect::Delete),
-            Kind::Merge(merge) => merge_query(merge, columns)?,
+            Kind::Update(update) => (update_query(update, columns, &hidden)?, Effect::Update),
+            Kind::Delete(delete) => (delete_query(delete, &hidden)?, Effect::Delete),
+            Kind::Merge(merge) => merge_query(merge, columns, &hidden)?,
         };
         let text = format!("{}{text}", self.with);
         let parser = DFParserBuilder::new(text.as_str()).with_recursion_limit(super::parse::RECURSION_LIMIT);
         let query = parser.build()?.parse_statements()?.pop_front();
         let query = query.ok_or_else(|| Error::new(ErrorKind::Internal, "a change without a query"))?;
-        Ok(Rewritten { query, effect })
+        Ok(Rewritten { query, effect, hidden })
     }
 }
 
@@ -217,7 +252,7 @@ fn alias_of(table: &TableFactor) -> Option<Ident> {
 }
 
 /// The target of a change, named as the statement names it.
-fn target(table: &TableFactor) -> Result<(Ident, String)> {
+fn target(table: &TableFactor, hidden: &Hidden) -> Result<(Ident, String)> {
     if let TableFactor::Table { alias: Some(alias), .. } = table
         && !alias.columns.is_empty()
     {
@@ -225,7 +260,8 @@ fn target(table: &TableFactor) -> Result<(Ident, String)> {
     }
     let alias =
         alias_of(table).ok_or_else(|| Error::invalid(format!("'{table}' needs a name; write {table} AS name")))?;
-    let from = format!("\"{TARGET_SCHEMA}\".\"{TARGET_SCHEMA}\" AS {alias}");
+    let name = &hidden.target;
+    let from = format!("\"{name}\".\"{name}\" AS {alias}");
     Ok((alias, from))
 }
 
@@ -239,7 +275,7 @@ fn list<T: ToString>(items: &[T]) -> String {
 
 /// `WHERE ..`, limited to the first rows where the statement says so.
 fn restriction(
-    (alias, from): (&Ident, &str),
+    (row, from): (&str, &str),
     selection: Option<&Expr>,
     order_by: &[OrderByExpr],
     limit: Option<&Expr>,
@@ -247,19 +283,20 @@ fn restriction(
     let condition = selection.map_or_else(String::new, |condition| format!(" WHERE {condition}"));
     let Some(limit) = limit else { return condition };
     let order = if order_by.is_empty() { String::new() } else { format!(" ORDER BY {}", list(order_by)) };
-    let row = format!("{alias}.\"{ROW_COLUMN}\"");
     format!(" WHERE {row} IN (SELECT {row} FROM {from}{condition}{order} LIMIT {limit})")
 }
 
-fn delete_query(delete: &Delete) -> Result<String> {
-    let (alias, from) = target(&check_delete(delete)?.relation)?;
-    let condition = restriction((&alias, &from), delete.selection.as_ref(), &delete.order_by, delete.limit.as_ref());
+fn delete_query(delete: &Delete, hidden: &Hidden) -> Result<String> {
+    let (alias, from) = target(&check_delete(delete)?.relation, hidden)?;
+    let row = format!("{alias}.\"{}\"", hidden.row);
+    let condition = restriction((&row, &from), delete.selection.as_ref(), &delete.order_by, delete.limit.as_ref());
     let using = delete.using.as_ref().map_or_else(String::new, |using| format!(", {}", list(using)));
-    Ok(format!("SELECT {alias}.\"{ROW_COLUMN}\" FROM {from}{using}{condition}"))
+    Ok(format!("SELECT {row} FROM {from}{using}{condition}"))
 }
 
-fn update_query(update: &Update, columns: &[TargetColumn]) -> Result<String> {
-    let (alias, from) = target(&update.table.relation)?;
+fn update_query(update: &Update, columns: &[TargetColumn], hidden: &Hidden) -> Result<String> {
+    let (alias, from) = target(&update.table.relation, hidden)?;
+    let row = format!("{alias}.\"{}\"", hidden.row);
     let values = assigned(&update.assignments, &alias, columns)?;
     let values: Vec<String> = values
         .into_iter()
@@ -269,12 +306,12 @@ fn update_query(update: &Update, columns: &[TargetColumn]) -> Result<String> {
             format!("{} AS {column}", value.unwrap_or_else(|| format!("{alias}.{column}")))
         })
         .collect();
-    let condition = restriction((&alias, &from), update.selection.as_ref(), &update.order_by, update.limit.as_ref());
+    let condition = restriction((&row, &from), update.selection.as_ref(), &update.order_by, update.limit.as_ref());
     let others = match &update.from {
         Some(UpdateTableFromKind::AfterSet(others)) => format!(", {}", list(others)),
         _ => String::new(),
     };
-    Ok(format!("SELECT {alias}.\"{ROW_COLUMN}\", {} FROM {from}{others}{condition}", list(&values)))
+    Ok(format!("SELECT {row}, {} FROM {from}{others}{condition}", list(&values)))
 }
 
 /// Per column of the table the text of its new value; `None` where it stays.
@@ -329,11 +366,11 @@ fn column_of(name: &ObjectName, alias: Option<&Ident>, columns: &[TargetColumn])
     })
 }
 
-fn merge_query(merge: &Merge, columns: &[TargetColumn]) -> Result<(String, Effect)> {
-    let (alias, from) = target(&merge.table)?;
+fn merge_query(merge: &Merge, columns: &[TargetColumn], hidden: &Hidden) -> Result<(String, Effect)> {
+    let (alias, from) = target(&merge.table, hidden)?;
     let source = alias_of(&merge.source)
         .ok_or_else(|| Error::invalid("the source of a MERGE needs a name; write USING (..) AS name"))?;
-    let (row, mark) = (format!("{alias}.\"{ROW_COLUMN}\""), format!("{source}.\"{SOURCE_MARK}\""));
+    let (row, mark) = (format!("{alias}.\"{}\"", hidden.row), format!("{source}.\"{}\"", hidden.mark));
     let (mut conditions, mut effects, mut values) = (Vec::new(), Vec::new(), Vec::new());
     let (mut keeps_source, mut keeps_target) = (false, false);
     for clause in &merge.clauses {
@@ -365,7 +402,7 @@ fn merge_query(merge: &Merge, columns: &[TargetColumn]) -> Result<(String, Effec
         values.push(new);
     }
     let which: Vec<String> = (0..conditions.len()).map(|n| n.to_string()).collect();
-    let mut output = vec![row, format!("{} AS \"__action\"", case(&conditions, which.iter()))];
+    let mut output = vec![row, format!("{} AS \"{}\"", case(&conditions, which.iter()), hidden.action)];
     for (at, column) in columns.iter().enumerate() {
         let new = values.iter().filter_map(|row| row.get(at));
         output.push(format!("{} AS {}", case(&conditions, new), quoted(&column.name)));
@@ -376,7 +413,7 @@ fn merge_query(merge: &Merge, columns: &[TargetColumn]) -> Result<(String, Effec
         (false, true) => "RIGHT",
         (true, true) => "FULL",
     };
-    let marked = format!("(SELECT {source}.*, TRUE AS \"{SOURCE_MARK}\" FROM {}) AS {source}", merge.source);
+    let marked = format!("(SELECT {source}.*, TRUE AS \"{}\" FROM {}) AS {source}", hidden.mark, merge.source);
     let text = format!("SELECT {} FROM {from} {join} JOIN {marked} ON {}", list(&output), merge.on);
     Ok((text, Effect::Merge(effects)))
 }

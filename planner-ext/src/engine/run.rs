@@ -111,8 +111,9 @@ async fn run_query(
     header: &mut Option<Header>,
     rows: &Rows,
 ) -> Result<()> {
-    let _running = prepared.transaction()?.map(Running::new);
-    let planned = prepared.current_plan().await?;
+    let transaction = prepared.transaction()?;
+    let _running = transaction.clone().map(Running::new);
+    let planned = prepared.current_plan(transaction.as_ref()).await?;
     let planned = planned.ok_or_else(|| Error::new(ErrorKind::Internal, "a query without a plan"))?;
     let planned = prepared.bind(planned, parameters.as_ref())?;
     let engine = prepared.session().engine();
@@ -245,12 +246,14 @@ async fn run_command(
         Command::Drop(command) => return ddl::drop_objects(session, command).await,
         Command::CopyFrom(command) => return copy::copy_from(session, ticket, command, transaction).await,
         Command::Optimize(table) => return optimize::optimize(session, ticket, table).await,
-        Command::Truncate { names, if_exists } => return truncate(prepared, ticket, names, *if_exists).await,
+        Command::Truncate { names, if_exists } => {
+            return truncate(prepared, ticket, (names, *if_exists), transaction).await;
+        }
         Command::Transaction(command) => return command.run(session).await.map(|()| 0),
-        Command::Change { .. } => return run_change(prepared, ticket, parameters).await,
+        Command::Change { .. } => return run_change(prepared, ticket, parameters, transaction).await,
         Command::Plan { extras, .. } => extras,
     };
-    let planned = prepared.current_plan().await?;
+    let planned = prepared.current_plan(transaction.as_ref()).await?;
     let planned = planned.ok_or_else(|| Error::new(ErrorKind::Internal, "an update without a plan"))?;
     match &planned.plan {
         LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(create)) => {
@@ -263,7 +266,7 @@ async fn run_command(
         LogicalPlan::Statement(PlanStatement::ResetVariable(reset)) => {
             session.set_option(&reset.variable, None).map(|()| 0)
         }
-        _ if planned.target.is_some() => run_change(prepared, ticket, parameters).await,
+        _ if planned.target.is_some() => run_change(prepared, ticket, parameters, transaction).await,
         LogicalPlan::Dml(_) if transaction.is_some() => {
             Err(Error::unimplemented("the files of an external table do not take part in transactions"))
         }

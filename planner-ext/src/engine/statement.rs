@@ -32,7 +32,8 @@ pub struct Prepared {
     parsed: Parsed,
     dataset_schema: SchemaRef,
     parameters: SchemaRef,
-    /// The latest plan with the snapshot it was made on; `None` for statements without a plan.
+    /// The latest plan with the snapshot it was made on; `None` for statements without a plan, and after one that was made
+    /// in a transaction.
     planned: Mutex<Option<Planned>>,
 }
 
@@ -103,7 +104,8 @@ impl Prepared {
             Some(p) => parameter_schema(&p.plan)?,
             None => Arc::new(Schema::empty()),
         };
-        let planned = Mutex::new(planned);
+        // What only a transaction sees goes with it, however long its client keeps the statement.
+        let planned = Mutex::new(planned.filter(|planned| !planned.snapshot.in_transaction()));
         Ok(Arc::new(Self { session, transaction, sql, parsed, dataset_schema, parameters, planned }))
     }
 
@@ -182,10 +184,11 @@ impl Prepared {
         run::update(Arc::clone(self), ticket, parameters).await
     }
 
-    /// The plan on current versions; made anew when the catalog changed, and in a transaction always.
-    pub(super) async fn current_plan(&self) -> Result<Option<Planned>> {
-        if let Some(transaction) = self.transaction()? {
-            return self.plan_in(&transaction).await;
+    /// The plan on current versions; made anew when the catalog changed, and in a transaction always. The caller says which
+    /// transaction: the session may begin or end one while a statement runs.
+    pub(super) async fn current_plan(&self, transaction: Option<&Arc<Transaction>>) -> Result<Option<Planned>> {
+        if let Some(transaction) = transaction {
+            return self.plan_in(transaction).await;
         }
         let kept = self.planned.lock().take();
         if let Some(kept) = kept

@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 mod changes;
+mod rewrites;
+mod transactions;
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -29,6 +29,8 @@ const MOST_OPEN: usize = 100;
 pub struct Transaction {
     id: String,
     engine: Arc<Engine>,
+    /// It was begun READ ONLY.
+    read_only: bool,
     state: Mutex<State>,
     /// Held by a statement that writes, from planning to its change.
     writing: Arc<tokio::sync::Mutex<()>>,
@@ -103,11 +105,19 @@ fn ended(why: &str) -> Error {
     Error::new(ErrorKind::FailedPrecondition, format!("the transaction was {why}; begin another one"))
 }
 
+fn none_in_progress() -> Error {
+    Error::new(ErrorKind::FailedPrecondition, "no transaction is in progress; BEGIN one")
+}
+
 impl Transaction {
     pub(super) fn new(id: String, engine: &Arc<Engine>) -> Arc<Self> {
+        Arc::new(Self::with(id, engine, false))
+    }
+
+    fn with(id: String, engine: &Arc<Engine>, read_only: bool) -> Self {
         let used_us = AtomicU64::new(engine.clock.now_us());
         let (engine, state, writing) = (Arc::clone(engine), Mutex::new(State::Fresh), Default::default());
-        Arc::new(Self { id, engine, state, writing, used_us, running: AtomicUsize::new(0) })
+        Self { id, engine, read_only, state, writing, used_us, running: AtomicUsize::new(0) }
     }
 
     /// Its key.
@@ -167,12 +177,25 @@ impl Transaction {
         Ok(count)
     }
 
+    /// Refuses a statement that writes if only reads were announced.
+    ///
+    /// # Errors
+    /// [`ErrorKind::FailedPrecondition`].
+    pub(super) fn check_writable(&self) -> Result<()> {
+        if self.read_only {
+            let message = "the transaction was begun READ ONLY; COMMIT or ROLLBACK it and BEGIN one that writes";
+            return Err(Error::new(ErrorKind::FailedPrecondition, message));
+        }
+        Ok(())
+    }
+
     /// Lets a statement that creates, alters or drops something run: it commits by itself, and the transaction goes on as if
     /// it began after it.
     ///
     /// # Errors
     /// [`ErrorKind::FailedPrecondition`] when there are changes, which would have to be committed with it.
     pub(super) fn define(&self) -> Result<()> {
+        self.check_writable()?;
         if self.active(|active| Ok(active.work.has_changes()))? {
             let message = "tables, views and schemas cannot be created, altered or dropped after changes of rows in the \
                            same transaction; COMMIT or ROLLBACK it first";
@@ -186,6 +209,7 @@ impl Transaction {
 
     /// Waits until no other statement of it writes.
     pub(super) async fn attempt(self: &Arc<Self>) -> Result<Arc<Attempt>> {
+        self.check_writable()?;
         let _alone = Arc::clone(&self.writing).lock_owned().await;
         let mark = Mutex::new(Some(self.active(|active| Ok(active.work.savepoint()))?));
         Ok(Arc::new(Attempt { transaction: Arc::clone(self), mark, _alone }))
@@ -317,8 +341,8 @@ impl Session {
         self.current.lock().clone()
     }
 
-    /// BEGIN: statements that name no transaction belong to a new one from now on.
-    pub(super) fn begin(&self) -> Result<()> {
+    /// BEGIN: statements that name no transaction belong to a new one from now on. One that is READ ONLY refuses to write.
+    pub(super) fn begin(&self, read_only: bool) -> Result<()> {
         let mut current = self.current.lock();
         if current.is_some() {
             return Err(Error::new(
@@ -326,20 +350,18 @@ impl Session {
                 "a transaction is in progress; COMMIT or ROLLBACK it",
             ));
         }
-        *current = Some(Transaction::new(format!("{}-sql", self.id()), self.engine()));
+        *current = Some(Arc::new(Transaction::with(format!("{}-sql", self.id()), self.engine(), read_only)));
         Ok(())
     }
 
     /// The transaction in progress, for SAVEPOINT and its kind.
     pub(super) fn in_progress(&self) -> Result<Arc<Transaction>> {
-        let none = || Error::new(ErrorKind::FailedPrecondition, "no transaction is in progress; BEGIN one");
-        self.current().ok_or_else(none)
+        self.current().ok_or_else(none_in_progress)
     }
 
     /// COMMIT and ROLLBACK.
     pub(super) async fn end(&self, commit: bool) -> Result<()> {
-        let transaction = self.in_progress()?;
-        *self.current.lock() = None;
+        let transaction = self.current.lock().take().ok_or_else(none_in_progress)?;
         match commit {
             true => transaction.commit().await,
             false => {
@@ -401,7 +423,7 @@ impl TransactionCommand {
     /// Does what it says to the transaction of `session`.
     pub(super) async fn run(&self, session: &Session) -> Result<()> {
         match self {
-            Self::Begin => session.begin(),
+            Self::Begin(read_only) => session.begin(*read_only),
             Self::Commit => session.end(true).await,
             Self::RollBack => session.end(false).await,
             Self::Savepoint(name) => session.in_progress()?.savepoint(name),

@@ -10,6 +10,7 @@ use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema, SchemaRef};
 use arrow::util::display::FormatOptions;
 
+use super::rewrite::SOURCE_MARK;
 use crate::error::{Error, Result};
 use crate::scan::ROW_COLUMN;
 
@@ -35,8 +36,8 @@ fn stored_field(field: &Field) -> Field {
 
 /// Refuses names that no column may have.
 pub(super) fn check_column_name(name: &str) -> Result<()> {
-    if name == ROW_COLUMN {
-        return Err(Error::invalid(format!("'{ROW_COLUMN}' cannot name a column; it is used inside")));
+    if [ROW_COLUMN, SOURCE_MARK].contains(&name) {
+        return Err(Error::invalid(format!("'{name}' cannot name a column; it is used inside")));
     }
     if name.is_empty() {
         return Err(Error::invalid("a column of a table needs a name"));

@@ -1,7 +1,8 @@
 //! What a scan reads: one version of one table, addressed by items.
 //!
 //! An item is a position in `version.chunks`, or, from there on, a position in `version.delta`. For statements that change
-//! rows the source has one more column, [`ROW_COLUMN`]: where in the version a row lies. Nobody else sees it.
+//! rows the source has one more column, [`ROW_COLUMN`] or a name like it: where in the version a row lies. Nobody else
+//! sees it.
 
 use std::sync::Arc;
 
@@ -35,10 +36,10 @@ impl ScanSource {
         Self { store, table, version, tiers, schema }
     }
 
-    /// The same rows, each with its position in the version.
-    pub fn with_positions(&self) -> Self {
+    /// The same rows, each with its position in the version in a last column of that name.
+    pub fn with_positions(&self, name: &str) -> Self {
         let (store, table, version) = (Arc::clone(&self.store), Arc::clone(&self.table), Arc::clone(&self.version));
-        let row: FieldRef = Arc::new(Field::new(ROW_COLUMN, DataType::UInt64, false));
+        let row: FieldRef = Arc::new(Field::new(name, DataType::UInt64, false));
         let fields: Vec<FieldRef> = table.schema().fields().iter().cloned().chain([row]).collect();
         Self { store, table, version, tiers: self.tiers.clone(), schema: Arc::new(Schema::new(fields)) }
     }

@@ -2,29 +2,33 @@
 //!
 //! A thread reads; a short channel hands batches on, so that memory stays bounded. A server gets them by Flight SQL's
 //! bulk ingest, a data directory by the same call of the engine in this process. Both sort by the clustering columns and
-//! store all of a table or nothing.
+//! store all of a table or nothing. With `--resume` the rows go there in parts ([`resume`]).
 
+mod manifest;
+mod parts;
 mod progress;
+mod resume;
 pub mod source;
+mod target;
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::datatypes::DataType;
-use arrow_flight::error::FlightError;
 use futures::StreamExt;
 use terrace_planner_ext::ErrorKind;
-use terrace_planner_ext::engine::{Engine, IngestMode, IngestRequest};
 use tokio::sync::{mpsc, oneshot};
 use tokio_stream::wrappers::ReceiverStream;
 
-use crate::client::{Client, Connection, Mode, split_name};
+use crate::client::{Client, Connection, Mode};
 use crate::config::{self, Config, Given};
 use crate::error::{Error, Result};
 use crate::instance::Instance;
 use progress::Progress;
 use source::Source;
+pub use target::Target;
 
 /// Batches read ahead.
 const AHEAD: usize = 2;
@@ -51,6 +55,12 @@ pub struct Options {
     /// Add to an existing table
     #[arg(long)]
     append: bool,
+    /// Load in parts, and go on with what an earlier run of the same command stored before it died
+    #[arg(long)]
+    resume: bool,
+    /// Rows of a part; for tests
+    #[arg(long, value_name = "ROWS", default_value_t = parts::PART_ROWS, hide = true, requires = "resume")]
+    part_rows: u64,
     /// Load into this data directory instead of a server; no server may have it open
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
@@ -58,19 +68,20 @@ pub struct Options {
     connection: Connection,
 }
 
-/// Where rows go.
-pub enum Target {
-    /// A running server.
-    Server(Box<Client>),
-    /// An engine of this process.
-    Engine(Arc<Engine>),
-}
-
 /// Runs the command.
 pub fn run(options: &Options) -> Result<()> {
+    if options.resume && options.append {
+        let message = "--resume does not go with --append: the rows are collected in a table of their own, which takes the \
+                       name of the new one; load them under another --table, then INSERT INTO .. SELECT them";
+        return Err(Error::Usage(message.to_owned()));
+    }
     let mut sources = Vec::new();
     for text in &options.sources {
         sources.extend(source::find(text, options.table.as_deref())?);
+    }
+    if options.resume && options.table.is_some() {
+        // One table appears once, with the rows of all of them.
+        sources = Source::joined(sources).into_iter().collect();
     }
     let mut mode = match (options.replace, options.append) {
         (true, _) => Mode::Replace,
@@ -98,6 +109,11 @@ pub fn run(options: &Options) -> Result<()> {
         if let Some(columns) = &options.cluster_by {
             source.cluster_by = columns.iter().map(|c| c.trim().to_owned()).filter(|c| !c.is_empty()).collect();
         }
+        if options.resume {
+            let rows = options.part_rows.max(1);
+            runtime.block_on(Box::pin(resume::load(&mut target, source, mode, rows)))?;
+            continue;
+        }
         runtime.block_on(load(&mut target, source, mode))?;
         // Several sources into one named table: the first decides, the others add.
         if options.table.is_some() {
@@ -109,26 +125,12 @@ pub fn run(options: &Options) -> Result<()> {
 
 /// Loads one table with progress on stderr; returns the rows.
 pub async fn load(target: &mut Target, source: Source, mode: Mode) -> Result<u64> {
-    for column in &source.cluster_by {
-        if source.schema.field_with_name(column).is_err() {
-            let names: Vec<&str> = source.schema.fields().iter().map(|f| f.name().as_str()).collect();
-            return Err(Error::Usage(format!(
-                "--cluster-by {column}: table '{}' has no such column; there are: {}",
-                source.table,
-                names.join(", ")
-            )));
-        }
-    }
+    check_clustering(&source)?;
     let progress = Arc::new(Progress::start(&source.table, source.rows));
-    let (table, cluster_by) = (source.table.clone(), source.cluster_by.clone());
+    let (table, options) = (source.table.clone(), cluster_option(&source.cluster_by));
     let schema = Arc::clone(&source.schema);
-    let (rows, fault) = read_ahead(source, Arc::clone(&progress), matches!(target, Target::Server(_)));
-    let work = async {
-        match target {
-            Target::Server(client) => client.ingest(&table, mode, &cluster_by, rows.map(Ok::<_, FlightError>)).await,
-            Target::Engine(engine) => ingest_here(engine, &table, mode, &cluster_by, schema, rows).await,
-        }
-    };
+    let (rows, fault) = read_ahead(source, 0, Arc::clone(&progress), target.is_remote());
+    let work = target.ingest(&table, mode, options, (schema, rows.boxed()));
     // A fault of reading drops the ingest, which then leaves nothing behind.
     let outcome = tokio::select! {
         biased;
@@ -142,6 +144,28 @@ pub async fn load(target: &mut Target, source: Source, mode: Mode) -> Result<u64
     outcome.map_err(|error| if exists(&error) { Error::Usage(format!("{error}; {HOW_TO_ADD}")) } else { error })
 }
 
+fn check_clustering(source: &Source) -> Result<()> {
+    for column in &source.cluster_by {
+        if source.schema.field_with_name(column).is_err() {
+            let names: Vec<&str> = source.schema.fields().iter().map(|f| f.name().as_str()).collect();
+            return Err(Error::Usage(format!(
+                "--cluster-by {column}: table '{}' has no such column; there are: {}",
+                source.table,
+                names.join(", ")
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// The option of a new table that says how it is clustered.
+fn cluster_option(columns: &[String]) -> HashMap<String, String> {
+    match columns {
+        [] => HashMap::new(),
+        columns => [("cluster_by".to_owned(), columns.join(","))].into(),
+    }
+}
+
 fn exists(error: &Error) -> bool {
     match error {
         Error::Server { code, .. } => code == "AlreadyExists",
@@ -150,36 +174,11 @@ fn exists(error: &Error) -> bool {
     }
 }
 
-async fn ingest_here(
-    engine: &Arc<Engine>,
-    table: &str,
-    mode: Mode,
-    cluster_by: &[String],
-    schema: arrow::datatypes::SchemaRef,
-    rows: ReceiverStream<RecordBatch>,
-) -> Result<u64> {
-    let session = engine.open_session("load");
-    let (name_schema, table) = split_name(table);
-    let mode = match mode {
-        Mode::Create => IngestMode::Create,
-        Mode::Append => IngestMode::CreateAppend,
-        Mode::Replace => IngestMode::Replace,
-    };
-    let options = match cluster_by {
-        [] => std::collections::HashMap::new(),
-        columns => [("cluster_by".to_owned(), columns.join(","))].into(),
-    };
-    let request = IngestRequest { schema: name_schema, table, mode, options };
-    let rows = rows.map(Ok).boxed();
-    let stored = engine.ingest(&session, request, schema, rows, None).await;
-    engine.close_session(session.id());
-    Ok(stored?)
-}
-
-/// Reads on a thread of its own. The end of the stream means that all rows came, so after a fault it stays open until
+/// Reads the rows after the first `done` on a thread of its own. The end of the stream means that all rows came, so after a fault it stays open until
 /// the consumer, who hears of the fault, drops it.
 fn read_ahead(
     source: Source,
+    done: u64,
     progress: Arc<Progress>,
     for_wire: bool,
 ) -> (ReceiverStream<RecordBatch>, oneshot::Receiver<Error>) {
@@ -188,7 +187,7 @@ fn read_ahead(
     std::thread::spawn(move || {
         // An empty source still makes a table.
         let _ = send.blocking_send(RecordBatch::new_empty(Arc::clone(&source.schema)));
-        let outcome = source.read(|batch| {
+        let outcome = source.read_after(done, |batch| {
             progress.add(batch.num_rows() as u64, batch.get_array_memory_size() as u64);
             if for_wire {
                 messages(&batch).into_iter().all(|part| send.blocking_send(part).is_ok())

@@ -48,6 +48,12 @@ impl Progress {
         }
     }
 
+    /// Says that an earlier run stored `rows`.
+    pub fn resume(&self, rows: u64) {
+        eprintln!("{:<16} resuming after {rows} rows", self.table);
+        self.bar.set_position(rows);
+    }
+
     /// Counts rows that were read and their bytes in Arrow form.
     pub fn add(&self, rows: u64, bytes: u64) {
         self.rows.fetch_add(rows, Ordering::Relaxed);

@@ -71,7 +71,7 @@ pub fn find(text: &str, table: Option<&str>) -> Result<Vec<Source>> {
     let Some(first) = files.first() else {
         return Err(Error::file(path, format!("the folder has no file that can be loaded ({ENDINGS})")));
     };
-    let schema = open(first, None)?.schema();
+    let schema = open(first, None, &mut 0)?.schema();
     let rows = files.iter().map(|file| row_count(file)).sum::<Option<u64>>();
     let table = table.map_or_else(|| name_from(path), |name| Ok(name.to_owned()))?;
     Ok(vec![Source { table, cluster_by: Vec::new(), schema, rows, rows_from: From::Files(files) }])
@@ -90,20 +90,63 @@ pub fn generated(table: tpch::Table, scale: f64) -> Source {
 }
 
 impl Source {
-    /// Reads all rows and gives them to `take`, until it says false. Blocks.
-    pub fn read(&self, mut take: impl FnMut(RecordBatch) -> bool) -> Result<()> {
+    /// Several sources as one, with the name and the columns of the first; `None` of none. Generated ones stay alone.
+    pub fn joined(sources: Vec<Self>) -> Option<Self> {
+        let mut sources = sources.into_iter();
+        let mut all = sources.next()?;
+        for next in sources {
+            all.rows = all.rows.zip(next.rows).map(|(a, b)| a + b);
+            if let (From::Files(files), From::Files(more)) = (&mut all.rows_from, next.rows_from) {
+                files.extend(more);
+            }
+        }
+        Some(all)
+    }
+
+    /// What tells it from others, and from itself after a change: files with their sizes and times, or what is generated.
+    pub fn identity(&self) -> Result<Vec<String>> {
+        let of_file = |file: &PathBuf| {
+            let failed = |e: std::io::Error| Error::file(file, format!("cannot read it: {e}"));
+            let (path, meta) = (std::path::absolute(file).map_err(failed)?, std::fs::metadata(file).map_err(failed)?);
+            let modified = meta.modified().map_err(failed)?.duration_since(std::time::UNIX_EPOCH);
+            let (bytes, modified_us) = (meta.len(), modified.map_or(0, |since| since.as_micros()));
+            Ok(format!("{}, {bytes} bytes, changed {modified_us}", path.display()))
+        };
+        match &self.rows_from {
+            From::Tpch(table, scale) => Ok(vec![format!("tpch:{scale} {}", table.name)]),
+            From::Files(files) => files.iter().map(of_file).collect(),
+        }
+    }
+
+    /// Reads the rows after the first `skip` and gives them to `take`, until it says false. Blocks. The rows come in the
+    /// same order each time.
+    ///
+    /// # Errors
+    /// Also when there are not that many.
+    pub fn read_after(&self, mut skip: u64, mut take: impl FnMut(RecordBatch) -> bool) -> Result<()> {
+        let rest = |batch: RecordBatch, skip: &mut u64| {
+            let past = usize::try_from(*skip).unwrap_or(usize::MAX).min(batch.num_rows());
+            *skip -= past as u64;
+            batch.slice(past, batch.num_rows() - past)
+        };
         match &self.rows_from {
             From::Tpch(table, scale) => {
                 for batch in table.generate(*scale) {
-                    if !take(batch?) {
-                        break;
+                    if !take(rest(batch?, &mut skip)) {
+                        return Ok(());
                     }
                 }
             }
             From::Files(files) => {
                 for file in files {
-                    for batch in open(file, Some(&self.schema))? {
-                        let batch = batch.map_err(|e| Error::file(file, e))?;
+                    if let Some(rows) = Some(skip).filter(|skip| *skip > 0).and_then(|_| row_count(file))
+                        && rows <= skip
+                    {
+                        skip -= rows;
+                        continue;
+                    }
+                    for batch in open(file, Some(&self.schema), &mut skip)? {
+                        let batch = rest(batch.map_err(|e| Error::file(file, e))?, &mut skip);
                         let batch = fit(&batch, &self.schema).map_err(|message| Error::file(file, message))?;
                         if !take(batch) {
                             return Ok(());
@@ -112,7 +155,10 @@ impl Source {
                 }
             }
         }
-        Ok(())
+        match skip {
+            0 => Ok(()),
+            more => Err(Error::Usage(format!("the source has {more} rows less than were loaded from it before"))),
+        }
     }
 }
 
@@ -172,7 +218,8 @@ fn row_count(path: &Path) -> Option<u64> {
     u64::try_from(reader.metadata().file_metadata().num_rows()).ok()
 }
 
-fn open(path: &Path, schema: Option<&SchemaRef>) -> Result<Box<dyn RecordBatchReader + Send>> {
+/// A reader of a file. Rows that it goes past by itself are taken from `skip`.
+fn open(path: &Path, schema: Option<&SchemaRef>, skip: &mut u64) -> Result<Box<dyn RecordBatchReader + Send>> {
     let Some(kind) = kind(path) else {
         return Err(Error::file(path, format!("the ending says nothing of its format; known are {ENDINGS}")));
     };
@@ -180,7 +227,17 @@ fn open(path: &Path, schema: Option<&SchemaRef>) -> Result<Box<dyn RecordBatchRe
     match kind {
         Kind::Parquet => {
             let builder = ParquetRecordBatchReaderBuilder::try_new(file).map_err(|e| Error::file(path, e))?;
-            Ok(Box::new(builder.with_batch_size(BATCH_ROWS).build().map_err(|e| Error::file(path, e))?))
+            let groups = builder.metadata().row_groups().iter().map(|group| group.num_rows().unsigned_abs());
+            let (mut past, mut kept) = (0, Vec::new());
+            for (index, rows) in groups.enumerate() {
+                match kept.is_empty() && past + rows <= *skip {
+                    true => past += rows,
+                    false => kept.push(index),
+                }
+            }
+            *skip -= past;
+            let reader = builder.with_batch_size(BATCH_ROWS).with_row_groups(kept).build();
+            Ok(Box::new(reader.map_err(|e| Error::file(path, e))?))
         }
         Kind::Csv(delimiter) => open_csv(path, file, delimiter, schema),
         Kind::IpcFile => {
@@ -231,12 +288,13 @@ fn name_from(path: &Path) -> Result<String> {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
+    use arrow::array::AsArray;
     use arrow::datatypes::DataType;
 
     fn rows(source: &Source) -> Vec<RecordBatch> {
         let mut rows = Vec::new();
         source
-            .read(|batch| {
+            .read_after(0, |batch| {
                 rows.push(batch);
                 true
             })
@@ -275,7 +333,7 @@ mod tests {
         let says = |name: &str, text: &str| {
             let path = folder.path().join(name);
             std::fs::write(&path, text).unwrap();
-            find(path.to_str().unwrap(), None).and_then(|s| s[0].read(|_| true)).unwrap_err().to_string()
+            find(path.to_str().unwrap(), None).and_then(|s| s[0].read_after(0, |_| true)).unwrap_err().to_string()
         };
         assert!(says("x.parquet", "not parquet at all").contains("x.parquet"));
         assert!(says("x.xlsx", "").contains(".parquet, .csv"));
@@ -296,5 +354,45 @@ mod tests {
         let source = find(path.to_str().unwrap(), None).unwrap().remove(0);
         assert_eq!((source.rows, source.table.as_str()), (Some(25), "t_2nd"));
         assert_eq!(rows(&source)[0].num_rows(), 25);
+    }
+
+    /// Wherever a load stops, what comes after it is what it had not.
+    #[test]
+    fn reading_goes_on_after_any_row() {
+        let folder = tempfile::tempdir().unwrap();
+        let numbers = |from: i64, to: i64| {
+            let values = arrow::array::Int64Array::from_iter_values(from..to);
+            RecordBatch::try_from_iter([("k", Arc::new(values) as _)]).unwrap()
+        };
+        for (name, from, to) in [("a.parquet", 0, 25), ("b.parquet", 25, 25), ("d.parquet", 40, 100)] {
+            let properties = parquet::file::properties::WriterProperties::builder();
+            let properties = properties.set_max_row_group_row_count(Some(10)).build();
+            let (file, batch) = (File::create(folder.path().join(name)).unwrap(), numbers(from, to));
+            let mut writer = parquet::arrow::ArrowWriter::try_new(file, batch.schema(), Some(properties)).unwrap();
+            writer.write(&batch).unwrap();
+            writer.close().unwrap();
+        }
+        let csv: String = (25..40).map(|k| format!("{k}\n")).collect();
+        std::fs::write(folder.path().join("c.csv"), format!("k\n{csv}")).unwrap();
+        let source = find(folder.path().to_str().unwrap(), None).unwrap().remove(0);
+        assert_eq!(source.identity().unwrap().len(), 4);
+        for skip in 0..=100_u64 {
+            let mut found = Vec::new();
+            let take = |batch: RecordBatch| {
+                found.extend(batch.column(0).as_primitive::<arrow::datatypes::Int64Type>().values().to_vec());
+                true
+            };
+            source.read_after(skip, take).unwrap();
+            assert_eq!(found, (skip as i64..100).collect::<Vec<_>>());
+        }
+        assert!(source.read_after(101, |_| true).unwrap_err().to_string().contains("1 rows less"));
+        let lines = generated(tpch::TABLES[6], 0.01);
+        let mut rows = 0;
+        let take = |batch: RecordBatch| {
+            rows += batch.num_rows();
+            true
+        };
+        lines.read_after(14_990, take).unwrap();
+        assert_eq!(rows, 10);
     }
 }

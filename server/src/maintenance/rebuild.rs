@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use terrace_tier_store::store::{self, RebuildReport, RebuiltTable};
+use terrace_tier_store::store::{self, Difference, RebuildReport, RebuiltTable};
 
 use super::{columns, print_json, with_bar};
 use crate::error::Result;
@@ -42,15 +42,45 @@ fn text(report: &RebuildReport) -> String {
     for skipped in &report.skipped {
         out.push_str(&format!("\nleft out: {}\n  {}\n", skipped.path.display(), skipped.why));
     }
-    out.push_str(&format!(
-        "\nViews and external tables found in the old catalog: {}.\nNot in the files, and so lost: rows that were not yet \
-         sealed, deletions of rows, the history of moves.\n",
-        report.objects
-    ));
+    out.push_str(&format!("\nViews and external tables found in the old catalog: {}.\n", report.objects));
+    out.push_str(&differences(report));
     out.push_str(&match (report.written, &report.old_catalog) {
         (false, _) => "Nothing was changed; with --yes the catalog is written.\n".to_owned(),
         (true, Some(old)) => format!("The catalog was written; the old one is {}.\n", old.display()),
         (true, None) => "The catalog was written.\n".to_owned(),
     });
     out
+}
+
+/// What the tables above have too much and too little.
+fn differences(report: &RebuildReport) -> String {
+    let lost = "The history of moves and the heat of segments are not in the files, and so lost.\n";
+    let compared = report.tables.iter().map(|t| Some((&t.table, t.difference?))).collect::<Option<Vec<_>>>();
+    let Some(compared) = compared.filter(|compared| !compared.is_empty()) else {
+        return format!(
+            "Deletions of rows are not in the files: deleted rows come back, also the old ones of each UPDATE. So do rows of \
+             loads that did not end. Rows that were not yet sealed are lost. The old catalog cannot be read, so nobody can \
+             say how many; compare the counts above with what you know.\n{lost}"
+        );
+    };
+    let mut out = String::new();
+    for (table, difference) in compared {
+        let Difference { undeleted_rows, unnamed_rows, lost_rows } = difference;
+        for (rows, what) in [
+            (undeleted_rows, "deleted rows come back, the old ones of each UPDATE included"),
+            (
+                unnamed_rows,
+                "rows come back of files that the old catalog does not name: loads that did not end, rewritten chunks",
+            ),
+            (lost_rows, "rows are lost: they were not yet sealed into files"),
+        ] {
+            if rows > 0 {
+                out.push_str(&format!("{table}: {rows} {what}.\n"));
+            }
+        }
+    }
+    if out.is_empty() {
+        out.push_str("By the old catalog no deleted row comes back and no row is lost.\n");
+    }
+    out + lost
 }

@@ -565,7 +565,18 @@ fn altered_tables_and_deleted_rows_are_checked_healed_backed_up_and_rebuilt() {
     let store = Store::open(StoreOptions::new(&back)).unwrap();
     assert!(contents(&store) == good);
     drop(store);
-    rebuild_catalog(&back, true, 3, &mut unwatched).unwrap();
+    // A file of a load that did not end.
+    let files = chunk_files(&back);
+    std::fs::copy(&files[0], files[0].with_file_name("c77.arrow")).unwrap();
+    let look = rebuild_catalog(&back, false, 3, &mut unwatched).unwrap();
+    let of_a = look.tables.iter().find(|t| t.table == "public.a").and_then(|t| t.difference).unwrap();
+    assert_eq!((of_a.undeleted_rows, of_a.lost_rows), (600, 0));
+    assert!(of_a.unnamed_rows > 0);
+    std::fs::remove_file(files[0].with_file_name("c77.arrow")).unwrap();
+    let report = rebuild_catalog(&back, true, 3, &mut unwatched).unwrap();
+    let of_b = report.tables.iter().find(|t| t.table == "public.b").and_then(|t| t.difference).unwrap();
+    assert_eq!((of_b.undeleted_rows, of_b.unnamed_rows), (0, 0));
+    assert_eq!(of_b.lost_rows, good["public.b"].num_rows() as u64 - report.tables[1].rows);
     assert!(checked(&back, false).findings.is_empty());
     let store = Store::open(StoreOptions::new(&back)).unwrap();
     assert!(contents(&store)["public.a"] == whole["public.a"], "deleted rows are in the files, as the command says");
@@ -590,6 +601,7 @@ fn a_rebuild_names_what_it_leaves_out() {
     std::fs::write(dir.path().join("tables/t2.json"), "{}").unwrap();
     std::fs::write(dir.path().join(CATALOG_FILE), "garbage").unwrap();
     let report = rebuild_catalog(dir.path(), true, 1, &mut unwatched).unwrap();
+    assert!(report.tables.iter().all(|t| t.difference.is_none()), "of a lost catalog nobody knows");
     let name = |s: &SkippedFile| s.path.strip_prefix(dir.path()).unwrap().display().to_string();
     let mut skipped: Vec<(String, &str)> = report.skipped.iter().map(|s| (name(s), s.why.as_str())).collect();
     skipped.sort();

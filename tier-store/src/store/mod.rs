@@ -20,6 +20,7 @@ mod guest;
 mod heal;
 #[cfg(test)]
 mod maintenance_tests;
+mod old_catalog;
 mod options;
 mod rebuild;
 mod recovery;
@@ -38,7 +39,7 @@ pub use self::core::{Core, Snapshot, TierInfo};
 pub use backup::{BackupReport, backup, restore};
 pub use check::{CheckOptions, CheckReport, CheckedTable, Finding, Progress, Severity, Watch, check};
 pub use options::{NvmOptions, StoreOptions};
-pub use rebuild::{RebuildReport, RebuiltTable, SkippedFile, rebuild_catalog};
+pub use rebuild::{Difference, RebuildReport, RebuiltTable, SkippedFile, rebuild_catalog};
 pub use transaction::{Savepoint, Transaction};
 pub use usage::{TableUsage, Usage, usage};
 

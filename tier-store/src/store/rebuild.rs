@@ -4,9 +4,10 @@
 //! proves itself by its stamp. Checksums and bounds are computed anew. The old catalog is moved aside, never deleted.
 //!
 //! Only in the catalog, and so lost: rows not yet sealed, deletions of rows, the history of epochs and moves, heat. Views
-//! and external tables are taken from the old catalog where it can still be read. A chunk file that was written but not
-//! committed, or replaced but not yet deleted, when the server died comes back: the files do not tell it from others,
-//! so rebuild only when there is neither a good catalog nor a backup.
+//! and external tables are taken from the old catalog where it can still be read ([`OldCatalog`]). A chunk file that was
+//! written but not committed, or replaced but not yet deleted, when the server died comes back: the files do not tell it
+//! from others, so rebuild only when there is neither a good catalog nor a backup. The report counts these rows where the
+//! old catalog knows them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -18,7 +19,8 @@ use serde::Serialize;
 use super::check::{Progress, Watch};
 use super::description::Descriptions;
 use super::heal::batch;
-use super::recovery::{CATALOG_FILE, NEXT_TABLE_KEY, SSD_FOLDER, with_holder};
+use super::old_catalog::OldCatalog;
+use super::recovery::{CATALOG_FILE, NEXT_TABLE_KEY, SSD_FOLDER};
 use crate::catalog::records::{encode, encode_batches};
 use crate::catalog::{Catalog, ChunkRecord, Commit, Space, TableRecord, key};
 use crate::error::{Error, Result};
@@ -42,6 +44,20 @@ pub struct RebuiltTable {
     pub rows: u64,
     /// Bytes of their files.
     pub file_bytes: u64,
+    /// In what these rows differ from those of the old catalog; `None` when it cannot be read.
+    pub difference: Option<Difference>,
+}
+
+/// What a rebuild does to the rows of a table, compared with the old catalog.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Difference {
+    /// Deleted rows that come back.
+    pub undeleted_rows: u64,
+    /// Rows that come back, or come for the first time, with files that the old catalog does not name: of loads that did
+    /// not end, and of chunks that were rewritten.
+    pub unnamed_rows: u64,
+    /// Rows that are lost: they were not yet sealed, so no file has them.
+    pub lost_rows: u64,
 }
 
 /// A file that was left out.
@@ -78,48 +94,26 @@ pub fn rebuild_catalog(data_dir: &Path, write: bool, now_unix_us: u64, watch: Wa
     if !ssd.is_dir() {
         return Err(Error::NotFound { kind: "data directory", name: data_dir.display().to_string() });
     }
-    let objects = old_objects(data_dir)?;
+    let old = OldCatalog::read(data_dir)?;
     refuse_holder(data_dir)?;
     let mut found = Found { ssd, tables: BTreeMap::new(), skipped: Vec::new() };
     found.descriptions(data_dir)?;
     found.chunks(watch)?;
     let mut report = RebuildReport {
-        tables: found.tables.values().map(FoundTable::report).collect(),
-        objects: objects.len() as u64,
+        tables: found.tables.iter().map(|(id, table)| table.report(*id, &old)).collect(),
+        objects: old.objects.len() as u64,
         old_catalog: None,
         written: false,
         skipped: Vec::new(),
     };
     if write {
         let path = data_dir.join(format!("{CATALOG_FILE}.new"));
-        write_catalog(&path, &found.tables, objects)?;
+        write_catalog(&path, &found.tables, old.objects)?;
         report.old_catalog = put_in_place(data_dir, &path, now_unix_us)?;
         report.written = true;
     }
     report.skipped = found.skipped;
     Ok(report)
-}
-
-type Object = (Vec<u8>, Vec<u8>);
-
-/// Views, schemas and external tables, where the old catalog can be read.
-fn old_objects(data_dir: &Path) -> Result<Vec<Object>> {
-    let path = data_dir.join(CATALOG_FILE);
-    let mut objects = Vec::new();
-    match with_holder(&RealFiles, data_dir, Catalog::open_frozen(&path, CACHE_BYTES)) {
-        Err(error @ Error::Locked { .. }) => return Err(error),
-        Err(_) => {}
-        Ok(catalog) => {
-            let scanned = catalog.scan(Space::Objects, &[], |k, v| {
-                objects.push((k.to_vec(), v.to_vec()));
-                Ok(true)
-            });
-            if scanned.is_err() {
-                objects.clear();
-            }
-        }
-    }
-    Ok(objects)
 }
 
 /// A server whose catalog was deleted under it holds no lock that could be seen, but still the file.
@@ -146,13 +140,25 @@ struct FoundTable {
 }
 
 impl FoundTable {
-    fn report(&self) -> RebuiltTable {
+    fn report(&self, id: TableId, old: &OldCatalog) -> RebuiltTable {
         RebuiltTable {
             table: self.definition.name.to_string(),
             chunks: self.chunks.len() as u64,
             rows: self.chunks.values().map(|(chunk, _)| u64::from(chunk.rows)).sum(),
             file_bytes: self.chunks.values().map(|(chunk, _)| chunk.file_bytes).sum(),
+            difference: self.difference(id, old),
         }
+    }
+
+    fn difference(&self, id: TableId, old: &OldCatalog) -> Option<Difference> {
+        let mut difference = Difference { lost_rows: old.unsealed_rows(id)?, ..Difference::default() };
+        for (chunk, (record, _)) in &self.chunks {
+            match old.deleted_rows(id, *chunk)? {
+                Some(deleted) => difference.undeleted_rows += deleted,
+                None => difference.unnamed_rows += u64::from(record.rows),
+            }
+        }
+        Some(difference)
     }
 }
 
@@ -260,7 +266,7 @@ fn decoded(header: &ChunkHeader, ids: &[ColumnId], definition: &TableDefinition,
 }
 
 /// Writes a whole catalog; durable on return, but for its name.
-fn write_catalog(path: &Path, tables: &BTreeMap<TableId, FoundTable>, objects: Vec<Object>) -> Result<()> {
+fn write_catalog(path: &Path, tables: &BTreeMap<TableId, FoundTable>, objects: Vec<(Vec<u8>, Vec<u8>)>) -> Result<()> {
     RealFiles.remove_file(path)?;
     let catalog = Catalog::open(&RealFiles, path, CACHE_BYTES)?;
     let mut commit = Commit::default();
@@ -286,12 +292,44 @@ fn write_catalog(path: &Path, tables: &BTreeMap<TableId, FoundTable>, objects: V
     catalog.commit(commit)
 }
 
-/// Moves the old catalog aside and the new one to its place; returns where the old one is.
+/// Keeps the old catalog under another name and puts the new one in its place; returns where the old one is. There is a
+/// catalog at every moment: a rebuild that dies in between can be run again and finds the views where it found them.
 fn put_in_place(data_dir: &Path, new: &Path, now_unix_us: u64) -> Result<Option<PathBuf>> {
     let catalog = data_dir.join(CATALOG_FILE);
     let aside = data_dir.join(format!("{CATALOG_FILE}.old-{now_unix_us}"));
-    let old = RealFiles.len(&catalog)?.map(|_| RealFiles.rename(&catalog, &aside)).transpose()?.map(|()| aside);
+    let old = RealFiles.len(&catalog)?.map(|_| keep(&catalog, &aside)).transpose()?.map(|()| aside);
+    RealFiles.sync_folder(data_dir)?;
     RealFiles.rename(new, &catalog)?;
     RealFiles.sync_folder(data_dir)?;
     Ok(old)
+}
+
+/// Gives a file a second name, or, where the file system has no such thing, a copy.
+fn keep(file: &Path, aside: &Path) -> Result<()> {
+    match std::fs::hard_link(file, aside) {
+        Ok(()) => Ok(()),
+        Err(_) => RealFiles.write(aside, &RealFiles.read(file)?),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_catalog_is_in_place_whenever_it_stops() {
+        let dir = tempfile::tempdir().unwrap();
+        let (catalog, new) = (dir.path().join(CATALOG_FILE), dir.path().join("new"));
+        std::fs::write(&catalog, "old").unwrap();
+        // It ends before the last step, for which the new catalog is missing.
+        put_in_place(dir.path(), &new, 1).unwrap_err();
+        assert_eq!(std::fs::read(&catalog).unwrap(), b"old");
+        std::fs::write(&new, "new").unwrap();
+        let aside = put_in_place(dir.path(), &new, 2).unwrap().unwrap();
+        assert_eq!(
+            (std::fs::read(&catalog).unwrap(), std::fs::read(aside).unwrap()),
+            (b"new".to_vec(), b"old".to_vec())
+        );
+    }
 }

@@ -1,0 +1,198 @@
+"""`terrace load --resume`: killed in the middle, again and again, it gives the table that a plain load gives."""
+
+import os
+import random
+import signal
+import subprocess
+import time
+
+import pyarrow
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+
+import server as process
+from server import Server, terrace
+
+ROWS = 400_000
+PART = 20_000
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    """A folder of Parquet files with several row groups each, and a CSV file between them."""
+    folder = tmp_path_factory.mktemp("source") / "events"
+    folder.mkdir()
+    order = list(range(ROWS))
+    random.Random(3).shuffle(order)
+    table = pyarrow.table({
+        "k": pyarrow.array(order, pyarrow.int64()),
+        "v": pyarrow.array([k % 977 for k in order], pyarrow.int64()),
+        "s": pyarrow.array([None if k % 17 == 0 else f"text {k % 5000}" for k in order], pyarrow.string()),
+    })
+    cuts = [0, 130_001, 130_001, 260_000, 270_500, ROWS]
+    for number, (start, end) in enumerate(zip(cuts, cuts[1:])):
+        part = table.slice(start, end - start)
+        if number == 3:
+            pyarrow.csv.write_csv(part, folder / f"p{number}.csv")
+        else:
+            pyarrow.parquet.write_table(part, folder / f"p{number}.parquet", row_group_size=30_000)
+    return folder
+
+
+def place(where):
+    """Options that say where rows go: a server, or a data directory."""
+    return ["--url", f"grpc://{where.flight}"] if isinstance(where, Server) else ["--data-dir", str(where)]
+
+
+def start(source, table, where, *more):
+    command = [process.BINARY, "load", source, "--table", table, "--resume", "--part-rows", PART, *place(where), *more]
+    return subprocess.Popen(list(map(str, command)), stderr=subprocess.PIPE, text=True, env=dict(os.environ))
+
+
+def kill(load):
+    load.send_signal(signal.SIGKILL)
+    return load.communicate()[1]
+
+
+def files(data):
+    return sum(1 for _ in (data / "ssd").rglob("*.arrow")) if (data / "ssd").is_dir() else 0
+
+
+def tables(server):
+    return set(server.query("select table_name from system.tables")["table_name"].to_pylist())
+
+
+def contents(server, table):
+    return server.query(f"select * from {table} order by k")
+
+
+def killed_in_the_middle(source, server, table, *more):
+    """Starts a load and kills it once it stored another part or two."""
+    def stored():
+        there = f"{table}__loading" in tables(server)
+        return server.query(f"select count(*) as n from {table}__loading")["n"][0].as_py() if there else 0
+
+    before = stored()
+    load = start(source, table, server, *more)
+    deadline = time.monotonic() + 60
+    while stored() < before + 2 * PART:
+        assert load.poll() is None and time.monotonic() < deadline, load.communicate()[1]
+        time.sleep(0.005)
+    said = kill(load)
+    return stored(), said
+
+
+def test_a_killed_load_into_a_server_goes_on(tmp_path, source):
+    with Server(tmp_path / "data") as server:
+        terrace("load", source, "--table", "plain", "--cluster-by", "v,k", *place(server))
+        good = contents(server, "plain")
+        stored = 0
+        for turn in range(3):
+            before, (stored, said) = stored, killed_in_the_middle(source, server, "t", "--cluster-by", "v,k")
+            assert before < stored < ROWS and "t" not in tables(server)
+            assert ("resuming after" in said) == (turn > 0), said
+        done = terrace("load", source, "--table", "t", "--resume", "--cluster-by", "v,k", *place(server))
+        assert "resuming after" in done.stderr, done.stderr
+        assert contents(server, "t") == good
+        assert "t__loading" not in tables(server)
+        told = server.query("select cluster_by, comment from system.tables where table_name = 't'").to_pylist()[0]
+        assert told["cluster_by"] == "v,k" and told["comment"].startswith("terrace load"), told
+        again = terrace("load", source, "--table", "t", "--resume", "--cluster-by", "v,k", *place(server))
+        assert "is complete" in again.stderr and contents(server, "t") == good
+        other = terrace("load", source, "--table", "t", "--resume", *place(server), check=False)
+        assert other.returncode != 0 and "already exists" in other.stderr, other.stderr
+        # The old rows stay until the new ones are there.
+        server.query("create or replace table t as select 1 as k")
+        killed_in_the_middle(source, server, "t", "--replace")
+        assert server.query("select * from t")["k"].to_pylist() == [1]
+        terrace("load", source, "--table", "t", "--resume", "--replace", *place(server))
+        assert contents(server, "t") == good
+        assert server.stop() == 0
+
+
+def test_a_killed_load_into_a_folder_goes_on(tmp_path, source):
+    data = tmp_path / "data"
+    for _ in range(3):
+        before, load = files(data), start(source, "t", data)
+        deadline = time.monotonic() + 60
+        # A part is a chunk or two.
+        while files(data) < before + 3:
+            assert load.poll() is None and time.monotonic() < deadline, load.communicate()[1]
+            time.sleep(0.005)
+        kill(load)
+    done = terrace("load", source, "--table", "t", "--resume", "--data-dir", data)
+    assert "resuming after" in done.stderr, done.stderr
+    terrace("load", source, "--table", "plain", "--data-dir", data)
+    terrace("check", "--data-dir", data)
+    with Server(data) as server:
+        assert contents(server, "t") == contents(server, "plain")
+        assert tables(server) == {"t", "plain"}
+
+
+def test_a_server_that_dies_leaves_a_load_that_goes_on(tmp_path, source):
+    with Server(tmp_path / "data") as server:
+        load = start(source, "t", server)
+        while "t__loading" not in tables(server) or files(tmp_path / "data") < 3:
+            time.sleep(0.005)
+        server.kill()
+        said = load.communicate(timeout=60)[1]
+        assert load.returncode != 0 and "the same command goes on" in said, said
+    with Server(tmp_path / "data") as server:
+        done = terrace("load", source, "--table", "t", "--resume", *place(server))
+        assert "resuming after" in done.stderr, done.stderr
+        terrace("load", source, "--table", "plain", *place(server))
+        assert contents(server, "t") == contents(server, "plain")
+
+
+def test_a_changed_source_is_refused(tmp_path, source):
+    folder = tmp_path / "events"
+    folder.mkdir()
+    for path in source.iterdir():
+        (folder / path.name).write_bytes(path.read_bytes())
+    with Server(tmp_path / "data") as server:
+        killed_in_the_middle(folder, server, "t")
+        with open(folder / "p3.csv", "a") as file:
+            file.write("-1,1,more\n")
+        options = ["--table", "t", "--resume", *place(server)]
+        refused = terrace("load", folder, *options, check=False)
+        assert refused.returncode != 0 and "p3.csv" in refused.stderr and "DROP TABLE" in refused.stderr, refused.stderr
+        clustered = terrace("load", source, *options, "--cluster-by", "k", check=False)
+        assert clustered.returncode != 0 and "now by k" in clustered.stderr, clustered.stderr
+        assert "t" not in tables(server)
+        server.query("drop table t__loading")
+        terrace("load", folder, *options)
+        assert server.query("select count(*) as n, min(k) as k from t").to_pylist() == [{"n": ROWS + 1, "k": -1}]
+        add = terrace("load", folder, *options, "--append", check=False)
+        assert add.returncode != 0 and "INSERT INTO" in add.stderr, add.stderr
+        server.query("create view w as select 1 as k")
+        view = terrace("load", folder, "--table", "w", "--resume", *place(server), check=False)
+        assert view.returncode != 0 and "no table that could be loaded" in view.stderr, view.stderr
+
+
+def test_two_loads_at_once_are_noticed(tmp_path, source):
+    with Server(tmp_path / "data") as server:
+        load = start(source, "t", server)
+        while "t__loading" not in tables(server):
+            time.sleep(0.005)
+        server.query("insert into t__loading values (-1, -1, 'of somebody else')")
+        said = load.communicate(timeout=60)[1]
+        assert load.returncode != 0 and "two loads" in said and "goes on" not in said, said
+        again = terrace("load", source, "--table", "t", "--resume", *place(server), check=False)
+        assert again.returncode != 0 and "two loads" in again.stderr and "DROP TABLE" in again.stderr, again.stderr
+        assert "t" not in tables(server)
+
+
+def test_tables_of_tpch_that_are_complete_are_skipped(tmp_path):
+    with Server(tmp_path / "data") as server:
+        options = ["tpch:0.01", "--resume", "--part-rows", "7000", *place(server)]
+        terrace("load", *options)
+        names = tables(server)
+        sums = server.query("select count(*) as n, sum(l_extendedprice) as x from lineitem")
+        server.query("drop table lineitem")
+        again = terrace("load", *options)
+        assert again.stderr.count("is complete") == 7, again.stderr
+        assert tables(server) == names and len(names) == 8
+        assert server.query("select count(*) as n, sum(l_extendedprice) as x from lineitem") == sums
+        cluster = server.query("select cluster_by from system.tables where table_name = 'lineitem'")
+        assert cluster["cluster_by"].to_pylist() == ["l_shipdate"]

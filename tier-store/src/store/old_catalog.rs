@@ -1,0 +1,90 @@
+//! What a rebuild takes from the catalog that it replaces, as far as that can still be read: views and the like, and
+//! what it knows of rows, so that the report can say what a rebuild gives back and what it loses.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use super::recovery::{CATALOG_FILE, with_holder};
+use crate::catalog::records::{decode_batches, decode_rows};
+use crate::catalog::{Catalog, Space, key_part};
+use crate::error::{Error, Result};
+use crate::io::files::RealFiles;
+use crate::table::{ChunkId, TableId};
+
+const CACHE_BYTES: usize = 32 << 20;
+
+/// The catalog before a rebuild.
+#[derive(Debug, Default)]
+pub(super) struct OldCatalog {
+    /// Views, schemas and external tables, key and value.
+    pub(super) objects: Vec<(Vec<u8>, Vec<u8>)>,
+    rows: Option<KnownRows>,
+}
+
+/// What it knows of rows.
+#[derive(Debug, Default)]
+struct KnownRows {
+    /// Deleted rows of each chunk it names.
+    chunks: HashMap<(TableId, ChunkId), u64>,
+    /// Rows that are in the catalog only.
+    unsealed: HashMap<TableId, u64>,
+}
+
+impl OldCatalog {
+    /// Reads what can be read. One that is missing or damaged knows nothing.
+    ///
+    /// # Errors
+    /// [`Error::Locked`] while a server uses the directory.
+    pub(super) fn read(data_dir: &Path) -> Result<Self> {
+        let path = data_dir.join(CATALOG_FILE);
+        let catalog = match with_holder(&RealFiles, data_dir, Catalog::open_frozen(&path, CACHE_BYTES)) {
+            Err(error @ Error::Locked { .. }) => return Err(error),
+            Err(_) => return Ok(Self::default()),
+            Ok(catalog) => catalog,
+        };
+        let mut objects = Vec::new();
+        let scanned = catalog.scan(Space::Objects, &[], |k, v| {
+            objects.push((k.to_vec(), v.to_vec()));
+            Ok(true)
+        });
+        if scanned.is_err() {
+            objects.clear();
+        }
+        Ok(Self { objects, rows: KnownRows::of(&catalog).ok() })
+    }
+
+    /// Deleted rows of a chunk; `Some(None)` when it names no such chunk, `None` when that cannot be told.
+    pub(super) fn deleted_rows(&self, table: TableId, chunk: ChunkId) -> Option<Option<u64>> {
+        self.rows.as_ref().map(|rows| rows.chunks.get(&(table, chunk)).copied())
+    }
+
+    /// Rows of a table that are in no file; `None` when that cannot be told.
+    pub(super) fn unsealed_rows(&self, table: TableId) -> Option<u64> {
+        self.rows.as_ref().map(|rows| rows.unsealed.get(&table).copied().unwrap_or(0))
+    }
+}
+
+impl KnownRows {
+    fn of(catalog: &Catalog) -> Result<Self> {
+        let mut rows = Self::default();
+        let chunk = |k: &[u8]| (TableId(key_part(k, 0)), ChunkId(key_part(k, 1)));
+        catalog.scan(Space::Chunks, &[], |k, _| {
+            rows.chunks.insert(chunk(k), 0);
+            Ok(true)
+        })?;
+        catalog.scan(Space::Deletions, &[], |k, v| {
+            rows.chunks.insert(chunk(k), decode_rows(v)?.len());
+            Ok(true)
+        })?;
+        let mut count = |space, of: &dyn Fn(&[u8]) -> Result<u64>, more: bool| {
+            catalog.scan(space, &[], |k, v| {
+                let (table, found) = (rows.unsealed.entry(TableId(key_part(k, 0))).or_default(), of(v)?);
+                *table = if more { *table + found } else { table.saturating_sub(found) };
+                Ok(true)
+            })
+        };
+        count(Space::Delta, &|v| Ok(decode_batches(v)?.1.iter().map(|b| b.num_rows() as u64).sum()), true)?;
+        count(Space::DeltaDeletions, &|v| Ok(decode_rows(v)?.len()), false)?;
+        Ok(rows)
+    }
+}
