@@ -55,6 +55,16 @@ pub enum Error {
         /// As given.
         name: String,
     },
+    /// Two rows of a table that enforces its primary key have the same one.
+    #[error("duplicate key in table '{table}': {key} {what}")]
+    DuplicateKey {
+        /// The table.
+        table: String,
+        /// Columns and values.
+        key: String,
+        /// Where the other one is, and what to do.
+        what: &'static str,
+    },
     /// Rows do not fit the table.
     #[error("rows do not fit table '{table}': {what}")]
     SchemaMismatch {

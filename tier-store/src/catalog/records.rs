@@ -7,7 +7,7 @@ use arrow::datatypes::{Schema, SchemaRef};
 use arrow_ipc::reader::StreamReader;
 use arrow_ipc::writer::StreamWriter;
 use roaring::RoaringBitmap;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::error::{Error, Result};
 use crate::table::{Column, ColumnId, Constant, Home, TableDefinition, TableName, TableOptions};
@@ -29,6 +29,13 @@ pub struct TableRecord {
     pub comment: Option<String>,
     /// Id of the next column to be added.
     pub next_column: u32,
+    /// Whether the key is enforced. Records written before there was such a thing end here.
+    #[serde(deserialize_with = "false_if_missing")]
+    pub enforce_primary_key: bool,
+}
+
+fn false_if_missing<'de, D: Deserializer<'de>>(record: D) -> std::result::Result<bool, D::Error> {
+    Ok(bool::deserialize(record).unwrap_or(false))
 }
 
 /// A column of a table as stored.
@@ -63,6 +70,7 @@ impl TableRecord {
             options: definition.options.clone(),
             comment: definition.comment.clone(),
             next_column: definition.next_column,
+            enforce_primary_key: definition.options.enforce_primary_key,
         })
     }
 
@@ -81,7 +89,7 @@ impl TableRecord {
             schema: decode_batches(&self.schema)?.0,
             columns: self.columns.into_iter().map(column).collect::<Result<_>>()?,
             primary_key: self.primary_key,
-            options: self.options,
+            options: TableOptions { enforce_primary_key: self.enforce_primary_key, ..self.options },
             comment: self.comment,
             next_column: self.next_column,
         })

@@ -6,7 +6,8 @@
 //! ```
 //!
 //! The chunks of the successor share segments and files with those before; a new column reads its constant in them. Who
-//! has the old table goes on reading its last version, and is refused as a writer ([`Error::Conflict`]).
+//! has the old table goes on reading its last version, and is refused as a writer ([`Error::Conflict`]). Keys that are to
+//! be enforced from now on are compared before, beside writers but for the last rows.
 
 use std::sync::Arc;
 
@@ -14,6 +15,7 @@ use arrow::array::{RecordBatch, RecordBatchOptions};
 use arrow::datatypes::FieldRef;
 
 use super::core::Core;
+use super::unique::ExistingKeys;
 use crate::catalog::records::{TableRecord, encode, encode_batches, encode_rows};
 use crate::catalog::{Commit, Space, key};
 use crate::error::{Error, Result};
@@ -29,8 +31,12 @@ impl Core {
         if definition.name != *name && self.tables.read().contains_key(&definition.name) {
             return Err(Error::AlreadyExists { kind: "table", name: definition.name.to_string() });
         }
+        let enforces = definition.options.enforce_primary_key && !old.options().enforce_primary_key;
+        let mut keys = if enforces { Some(ExistingKeys::of(&old)?) } else { None };
+        keys.as_mut().map_or(Ok(()), |keys| keys.prepare(self, &old))?;
         let mut head = old.lock_head();
         let before = Arc::clone(&head.version);
+        keys.map_or(Ok(()), |mut keys| keys.compare(self, &before))?;
         if !before.chunks.is_empty() || !before.delta.is_empty() {
             refuse_missing_values(old.definition(), &definition)?;
         }

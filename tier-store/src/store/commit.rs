@@ -1,7 +1,7 @@
 //! Commits: changes of one or several tables that become durable, and then visible, together.
 //!
 //! ```text
-//!   lock heads (by table id) -> drafts, conflicts? -> queue the catalog commit -> heads move on -> unlock
+//!   lock heads (by table id) -> drafts, conflicts, duplicate keys? -> queue the catalog commit -> heads move on -> unlock
 //!   -> wait for the disk -> publish everything durable, in the order of the queue
 //! ```
 //!
@@ -15,11 +15,12 @@ use roaring::RoaringBitmap;
 
 use super::core::Core;
 use super::draft::{Draft, Holder, NextVersion};
+use super::unique::NewKeys;
 use crate::catalog::records::encode_batches;
 use crate::catalog::{Commit, PendingCommit};
 use crate::error::{Error, Result};
 use crate::table::ingest::SealedChunk;
-use crate::table::{DeltaRows, Durability, Table};
+use crate::table::{DeltaRows, Durability, Table, TableVersion};
 
 /// What a commit does to one table.
 #[derive(Debug)]
@@ -31,11 +32,14 @@ pub(super) struct TableWrites {
     pub(super) chunks: Vec<(SealedChunk, Option<Arc<RoaringBitmap>>)>,
     /// New rows for the delta.
     pub(super) delta: Vec<DeltaRows>,
+    /// The version with which the keys of the new rows were compared, and these among themselves; `None`: neither.
+    pub(super) compared: Option<Arc<TableVersion>>,
 }
 
 impl TableWrites {
     pub(super) fn new(table: &Arc<Table>) -> Self {
-        Self { table: Arc::clone(table), deleted: Vec::new(), chunks: Vec::new(), delta: Vec::new() }
+        let (deleted, chunks, delta) = Default::default();
+        Self { table: Arc::clone(table), deleted, chunks, delta, compared: None }
     }
 
     fn is_empty(&self) -> bool {
@@ -76,10 +80,10 @@ impl Core {
     /// Commits all of `writes` or nothing, and publishes the new versions.
     ///
     /// # Errors
-    /// [`Error::Conflict`] when a row to delete was deleted by somebody else, or a table dropped.
+    /// [`Error::Conflict`] when a row to delete was deleted by somebody else, or a table dropped; [`Error::DuplicateKey`].
     pub(super) fn commit(&self, writes: Vec<TableWrites>) -> Result<()> {
         let done = self.try_commit(writes);
-        if let Err(Error::Conflict { .. }) = done {
+        if let Err(Error::Conflict { .. } | Error::DuplicateKey { .. }) = done {
             // What was in the way may still wait for the disk; who tries again must see it.
             let submitted = self.submit(Commit::default(), Vec::new());
             self.complete(submitted)?;
@@ -94,17 +98,22 @@ impl Core {
         let tables: Vec<Arc<Table>> = writes.iter().map(|w| Arc::clone(&w.table)).collect();
         let encode = |w: &TableWrites| if logged { w.encoded_rows() } else { Ok(vec![None; w.delta.len()]) };
         let encoded = writes.iter().map(encode).collect::<Result<Vec<_>>>()?;
+        let mut keys = writes.iter().map(NewKeys::of).collect::<Result<Vec<_>>>()?;
+        for (keys, writes) in keys.iter_mut().zip(&writes) {
+            keys.as_mut().map_or(Ok(()), |keys| keys.prepare(self, writes))?;
+        }
         for writes in &writes {
             self.sync_names(writes.chunks.iter().map(|(sealed, _)| sealed))?;
         }
         let submitted = {
             let mut heads: Vec<_> = tables.iter().map(|table| table.lock_head()).collect();
             let (mut commit, mut next) = (Commit::default(), Vec::with_capacity(writes.len()));
-            for ((writes, encoded), head) in writes.into_iter().zip(encoded).zip(&heads) {
+            for (((writes, encoded), keys), head) in writes.into_iter().zip(encoded).zip(keys).zip(&heads) {
                 let mut draft = Draft::new(self, &writes.table, head)?;
                 for (holder, rows) in &writes.deleted {
                     draft.delete(holder, rows)?;
                 }
+                keys.map_or(Ok(()), |mut keys| keys.compare(self, &draft))?;
                 writes.chunks.into_iter().for_each(|(chunk, deletions)| draft.add_chunk(chunk, deletions));
                 writes.delta.into_iter().zip(encoded).for_each(|(rows, encoded)| draft.add_rows(rows, encoded));
                 next.push(draft.finish(&mut commit)?);

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions, UInt32Array};
+use arrow::array::{RecordBatch, RecordBatchOptions, UInt32Array};
 use arrow::compute::{SortColumn, SortOptions, concat_batches, lexsort_to_indices, take_record_batch};
 use roaring::RoaringBitmap;
 
@@ -26,10 +26,8 @@ use crate::catalog::Commit;
 use crate::error::{Error, Result};
 use crate::heat::{Heritage, PatternCounts};
 use crate::table::ingest::CHUNK_BYTES;
-use crate::table::{Chunk, ChunkEntry, ChunkId, RowMap, Segment, Table, TableId, TableVersion, Whereabouts};
+use crate::table::{Chunk, ChunkEntry, ChunkId, RowMap, Table, TableId, TableVersion, Whereabouts};
 use crate::tier::TierId;
-use crate::tier::codec::StoredColumn;
-use crate::tier::ssd::{Admission, ColdRead};
 
 /// Rows of a group, in full chunks.
 const GROUP_CHUNKS: u64 = 4;
@@ -165,18 +163,7 @@ impl Core {
     /// The rows of a chunk that are not deleted, from wherever they lie.
     fn live_rows(&self, entry: &ChunkEntry) -> Result<RecordBatch> {
         let chunk = &entry.chunk;
-        let in_reach = |segment: &Arc<Segment>| match &segment.constant {
-            Some(constant) => constant.array(chunk.rows as usize).map(Some),
-            None => Ok(segment.resident.load().as_ref().map(|resident| Arc::clone(&resident.array))),
-        };
-        let mut columns = chunk.segments.iter().map(in_reach).collect::<Result<Vec<_>>>()?;
-        let missing: Vec<usize> = columns.iter().zip(0..).filter(|(c, _)| c.is_none()).map(|(_, i)| i).collect();
-        let read = self.ssd.read_columns(chunk, &missing, Admission::Guaranteed)?.map(ColdRead::wait).transpose()?;
-        let mut read = read.iter().flat_map(|read| &read.columns);
-        for column in columns.iter_mut().filter(|c| c.is_none()) {
-            *column = read.next().map(StoredColumn::widened).transpose()?;
-        }
-        let columns = columns.into_iter().map(|c| c.ok_or(Error::Cancelled)).collect::<Result<Vec<ArrayRef>>>()?;
+        let columns = self.columns(chunk, &(0..chunk.segments.len()).collect::<Vec<_>>())?;
         let options = RecordBatchOptions::new().with_row_count(Some(chunk.rows as usize));
         let batch = RecordBatch::try_new_with_options(Arc::clone(&chunk.schema), columns, &options)?;
         without_deleted(&batch, entry.deletions.as_deref())

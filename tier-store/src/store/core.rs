@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use arrow::array::ArrayRef;
 use arrow::buffer::Buffer;
 use parking_lot::{Mutex, RwLock};
 use serde::Serialize;
@@ -16,12 +17,13 @@ use super::description::Descriptions;
 use crate::catalog::{Catalog, Commit, Space, TableRecord, key};
 use crate::clock::Clock;
 use crate::error::{Error, Result};
-use crate::heat::AccessTotals;
+use crate::heat::{AccessTotals, Pattern};
 use crate::migrate::HomeTier;
 use crate::placement::{Calibration, EpochReport, TableSnapshot, TieringHost};
 use crate::table::delta::SealRule;
 use crate::table::{Chunk, ChunkAdmission, IngestMemory, Resident, Table, TableId, TableName, TableVersion};
-use crate::tier::ssd::SsdTier;
+use crate::tier::codec::StoredColumn;
+use crate::tier::ssd::{Admission, ColdRead, SsdTier};
 use crate::tier::{Account, MemoryTier, TierId, TierKind, codec};
 
 /// Epochs kept in the log.
@@ -136,6 +138,43 @@ impl Core {
             }
         }
         Ok(())
+    }
+
+    /// Columns of a chunk, from wherever they lie. Blocks while those that are in no memory are read.
+    pub(super) fn columns(&self, chunk: &Arc<Chunk>, wanted: &[usize]) -> Result<Vec<ArrayRef>> {
+        let mut columns = Vec::with_capacity(wanted.len());
+        for column in wanted {
+            let segment = chunk.segments.get(*column);
+            let segment = segment.ok_or_else(|| Error::Invalid(format!("a chunk has no column {column}")))?;
+            columns.push(match &segment.constant {
+                Some(constant) => Some(constant.array(chunk.rows as usize)?),
+                None => segment.resident.load().as_ref().map(|resident| Arc::clone(&resident.array)),
+            });
+        }
+        let missing = columns.iter().zip(wanted).filter(|(c, _)| c.is_none()).map(|(_, i)| *i).collect::<Vec<_>>();
+        let read = match missing.is_empty() {
+            true => None,
+            false => self.ssd.read_columns(chunk, &missing, Admission::Guaranteed)?.map(ColdRead::wait).transpose()?,
+        };
+        let mut read = read.iter().flat_map(|read| &read.columns);
+        for column in columns.iter_mut().filter(|c| c.is_none()) {
+            *column = read.next().map(StoredColumn::widened).transpose()?;
+        }
+        columns.into_iter().map(|column| column.ok_or(Error::Cancelled)).collect()
+    }
+
+    /// Columns of a chunk for the check of a key, counted as an access from end to end.
+    pub(super) fn read_keys(&self, chunk: &Arc<Chunk>, wanted: &[usize]) -> Result<Vec<ArrayRef>> {
+        if !cfg!(feature = "no-counters") {
+            for segment in wanted.iter().filter_map(|column| chunk.segments.get(*column)) {
+                let tier = segment.resident.load().as_ref().map(|resident| resident.tier);
+                let home = TierId(self.memory_tiers.len() as u8);
+                let bytes = if tier.is_some() { segment.bytes() } else { segment.home.len };
+                segment.counters.record(Pattern::Sequential, u64::from(chunk.rows));
+                self.access_totals.record(tier.unwrap_or(home), Pattern::Sequential, bytes);
+            }
+        }
+        self.columns(chunk, wanted)
     }
 
     pub(super) fn tier_infos(&self) -> Vec<TierInfo> {

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use roaring::RoaringBitmap;
 
 use super::core::Core;
+use super::unique::Content;
 use crate::catalog::records::{encode, encode_batches, encode_rows};
 use crate::catalog::{ChunkRecord, Commit, Space, key};
 use crate::error::{Error, Result};
@@ -115,6 +116,18 @@ impl<'a> Draft<'a> {
             }
             _ => Err(self.conflict()),
         }
+    }
+
+    /// The version it started from.
+    pub(super) fn head(&self) -> &Arc<TableVersion> {
+        &self.head
+    }
+
+    /// The rows of the head without those deleted since.
+    pub(super) fn content(&self) -> Content<'_> {
+        let chunks = self.chunks.get(..self.head.chunks.len()).unwrap_or_default();
+        let delta = self.delta.get(..self.head.delta.len()).unwrap_or_default();
+        Content { chunks, delta, statistics: &self.head.statistics }
     }
 
     fn conflict(&self) -> Error {

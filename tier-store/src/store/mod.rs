@@ -27,6 +27,7 @@ mod recovery;
 #[cfg(test)]
 mod tests;
 mod transaction;
+mod unique;
 mod usage;
 mod write;
 
@@ -40,7 +41,7 @@ pub use backup::{BackupReport, backup, restore};
 pub use check::{CheckOptions, CheckReport, CheckedTable, Finding, Progress, Severity, Watch, check};
 pub use options::{NvmOptions, StoreOptions};
 pub use rebuild::{Difference, RebuildReport, RebuiltTable, SkippedFile, rebuild_catalog};
-pub use transaction::{Savepoint, Transaction};
+pub use transaction::{Change, Savepoint, Transaction};
 pub use usage::{TableUsage, Usage, usage};
 
 use crate::catalog::{Catalog, Commit, Space};

@@ -7,7 +7,7 @@
 //! and external tables are taken from the old catalog where it can still be read ([`OldCatalog`]). A chunk file that was
 //! written but not committed, or replaced but not yet deleted, when the server died comes back: the files do not tell it
 //! from others, so rebuild only when there is neither a good catalog nor a backup. The report counts these rows where the
-//! old catalog knows them.
+//! old catalog knows them. As rows come back, no key is enforced any more.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -46,6 +46,8 @@ pub struct RebuiltTable {
     pub file_bytes: u64,
     /// In what these rows differ from those of the old catalog; `None` when it cannot be read.
     pub difference: Option<Difference>,
+    /// Its key was enforced and is so no longer: deleted rows may have come back.
+    pub key_released: bool,
 }
 
 /// What a rebuild does to the rows of a table, compared with the old catalog.
@@ -136,6 +138,7 @@ fn refuse_holder(data_dir: &Path) -> Result<()> {
 
 struct FoundTable {
     definition: TableDefinition,
+    key_released: bool,
     chunks: BTreeMap<ChunkId, (ChunkRecord, ChunkStatistics)>,
 }
 
@@ -147,6 +150,7 @@ impl FoundTable {
             rows: self.chunks.values().map(|(chunk, _)| u64::from(chunk.rows)).sum(),
             file_bytes: self.chunks.values().map(|(chunk, _)| chunk.file_bytes).sum(),
             difference: self.difference(id, old),
+            key_released: self.key_released,
         }
     }
 
@@ -181,11 +185,12 @@ impl Found {
         for (id, path, record) in described {
             match record.and_then(TableRecord::definition) {
                 Err(error) => self.skip(path, error),
-                Ok(definition) => match names.get(&definition.name.to_string()) {
+                Ok(mut definition) => match names.get(&definition.name.to_string()) {
                     Some(younger) => self.skip(path, format!("table {} replaced this one", younger.0)),
                     None => {
                         names.insert(definition.name.to_string(), id);
-                        self.tables.insert(id, FoundTable { definition, chunks: BTreeMap::new() });
+                        let key_released = std::mem::take(&mut definition.options.enforce_primary_key);
+                        self.tables.insert(id, FoundTable { definition, key_released, chunks: BTreeMap::new() });
                     }
                 },
             }

@@ -5,8 +5,8 @@
 //! in their places, with more deleted rows, and has its own behind them; so the difference between the two is all there
 //! is to commit. Rows of its own lie in chunk files and delta entries that nobody else knows and that go with it.
 //!
-//! Snapshot isolation: the first committer of a deletion wins, the other gets [`Error::Conflict`]. Inserts never
-//! conflict.
+//! Snapshot isolation: the first committer of a deletion wins, the other gets [`Error::Conflict`]. Inserts conflict only
+//! where the table enforces its key.
 
 #[cfg(test)]
 pub(super) mod tests;
@@ -19,6 +19,7 @@ use roaring::{RoaringBitmap, RoaringTreemap};
 use super::Store;
 use super::commit::TableWrites;
 use super::draft::Holder;
+use super::unique::{Place, check_statement};
 use super::write::live_batch;
 use crate::error::{Error, Result};
 use crate::table::ingest::SealedChunk;
@@ -59,7 +60,7 @@ impl Transaction {
     /// at its first change there, the version that it started from.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for positions of another version, or rows of another table. Nothing has changed then.
+    /// As of [`Transaction::prepare`] and [`Change::complete`]. Nothing has changed then.
     pub fn change(
         &mut self,
         table: &Arc<Table>,
@@ -67,6 +68,23 @@ impl Transaction {
         deleted: &RoaringTreemap,
         added: Option<NewRows>,
     ) -> Result<()> {
+        let mut change = self.prepare(table, seen, deleted, added)?;
+        change.complete()?;
+        self.apply(change)
+    }
+
+    /// The first step of [`Transaction::change`], which is quick: a change that is not part of the transaction yet. It is to
+    /// be completed, without the transaction, and then applied.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for positions of another version, or rows of another table.
+    pub fn prepare(
+        &self,
+        table: &Arc<Table>,
+        seen: &Arc<TableVersion>,
+        deleted: &RoaringTreemap,
+        added: Option<NewRows>,
+    ) -> Result<Change> {
         let mut changed = match self.tables.get(&table.id()) {
             Some(changed) => changed.clone(),
             None => Changed::new(table, seen),
@@ -80,20 +98,32 @@ impl Transaction {
             return Err(Error::Conflict { table, what: "it was altered" });
         }
         if !Arc::ptr_eq(&changed.view, seen) {
-            return Err(Error::Invalid("the positions are not of the version that the transaction sees".into()));
+            return Err(not_seen());
         }
         if added.as_ref().is_some_and(|rows| rows.table.id() != table.id()) {
             return Err(Error::Invalid(format!("the rows were written for another table than '{}'", table.name())));
         }
-        if deleted.is_empty() && added.is_none() {
-            return Ok(());
-        }
+        let is_empty = deleted.is_empty() && added.is_none();
         changed.delete(deleted)?;
+        let old = (changed.view.chunks.len(), changed.view.delta.len());
         if let Some(rows) = added {
             changed.add(rows)?;
         }
-        changed.fold(&self.store)?;
-        self.tables.insert(table.id(), changed);
+        Ok(Change { store: Arc::clone(&self.store), seen: Arc::clone(seen), changed, old, is_empty })
+    }
+
+    /// Makes a completed change part of the transaction.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when the table was changed by another one since it was prepared.
+    pub fn apply(&mut self, change: Change) -> Result<()> {
+        let id = change.changed.table.id();
+        if self.tables.get(&id).is_some_and(|now| !Arc::ptr_eq(&now.view, &change.seen)) {
+            return Err(not_seen());
+        }
+        if !change.is_empty {
+            self.tables.insert(id, change.changed);
+        }
         Ok(())
     }
 
@@ -116,11 +146,47 @@ impl Transaction {
     ///
     /// # Errors
     /// [`Error::Conflict`] when another transaction deleted one of its rows first, or a table is no more; nothing has
-    /// changed then, and the same work may be done again on the present state.
+    /// changed then, and the same work may be done again on the present state. [`Error::DuplicateKey`] when another one
+    /// committed a row with the same key first.
     pub fn commit(self) -> Result<()> {
         let writes = self.tables.into_values().map(Changed::into_writes).collect::<Result<Vec<_>>>()?;
         self.store.core.commit(writes)
     }
+}
+
+/// A change of a table on its way into a transaction.
+#[derive(Debug)]
+pub struct Change {
+    store: Arc<Store>,
+    seen: Arc<TableVersion>,
+    changed: Changed,
+    /// Chunks and delta entries of the view without the new rows.
+    old: (usize, usize),
+    is_empty: bool,
+}
+
+impl Change {
+    /// Does what takes time: compares the keys of the new rows where the table enforces its key, and writes many small
+    /// inserts as chunks. Blocks.
+    ///
+    /// # Errors
+    /// [`Error::DuplicateKey`]; what writing says.
+    pub fn complete(&mut self) -> Result<()> {
+        if self.is_empty {
+            return Ok(());
+        }
+        let (chunks, delta) = self.old;
+        let is_new = |place: Place| match place {
+            Place::Chunk(at) => at >= chunks,
+            Place::Delta(at) => at >= delta,
+        };
+        check_statement(self.store.core(), &self.changed.table, &self.changed.view, is_new)?;
+        self.changed.fold(&self.store)
+    }
+}
+
+fn not_seen() -> Error {
+    Error::Invalid("the positions are not of the version that the transaction sees".into())
 }
 
 impl Changed {
@@ -217,6 +283,7 @@ impl Changed {
             writes.chunks.push((chunk, entry.deletions.clone()));
         }
         writes.delta = self.own_delta().to_vec();
+        writes.compared = Some(Arc::clone(base));
         Ok(writes)
     }
 }

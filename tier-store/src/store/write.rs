@@ -15,6 +15,7 @@ use roaring::RoaringBitmap;
 use super::commit::TableWrites;
 use super::core::Core;
 use super::draft::Draft;
+use super::unique;
 use crate::catalog::records::{TableRecord, encode};
 use crate::catalog::{Commit, Space, key};
 use crate::error::{Error, Result};
@@ -40,6 +41,7 @@ impl Core {
 
     /// Commits a new table with its chunks; with `replace` the old one of that name goes in the same commit.
     pub(super) fn publish_table(&self, table: &Arc<Table>, sealed: Vec<SealedChunk>, replace: bool) -> Result<()> {
+        unique::check_new_table(self, table, &sealed)?;
         let _ddl = self.ddl.lock();
         let old = self.tables.read().get(table.name()).cloned();
         let mut commit = Commit::default();

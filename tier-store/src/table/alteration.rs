@@ -24,7 +24,7 @@ pub enum Alteration {
         /// What the rows that are there read, as one row; `None`: null.
         value: Option<ArrayRef>,
     },
-    /// A column goes, and with it a key that has it; `cluster_by` loses it.
+    /// A column goes, and with it a key that has it, which is no longer enforced; `cluster_by` loses it.
     DropColumn(String),
     /// A column gets another name, in the key and in `cluster_by` too.
     RenameColumn {
@@ -140,6 +140,7 @@ impl TableDefinition {
         self.options.cluster_by.retain(|column| column != name);
         if self.primary_key.iter().any(|column| column == name) {
             self.primary_key.clear();
+            self.options.enforce_primary_key = false;
         }
         if self.columns.is_empty() {
             return Err(Error::Invalid(format!("'{name}' is the last column of {}; a table needs one", self.name)));

@@ -6,8 +6,9 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use arrow::array::RecordBatch;
+use arrow::array::{ArrayRef, RecordBatch};
 
+use super::key::{Key, KeyRange};
 use super::row_map::RowMap;
 use crate::error::Result;
 use crate::tier::{Account, Charge};
@@ -40,6 +41,8 @@ pub struct DeltaEntry {
     pub(crate) moved: OnceLock<RowMap>,
     /// Set once the catalog holds it, or is about to.
     logged: AtomicBool,
+    /// Bounds of its keys; set when they are asked for.
+    keys: OnceLock<Option<KeyRange>>,
     charge: Charge,
 }
 
@@ -47,20 +50,38 @@ impl DeltaEntry {
     /// Charges the delta account and makes an entry; fails when the delta is full.
     pub(crate) fn charged(account: &Arc<Account>, sequence: u64, batch: RecordBatch, since_us: u64) -> Result<Self> {
         let charge = account.try_charge(batch.get_array_memory_size() as u64)?;
-        Ok(Self { sequence, batch, since_us, moved: OnceLock::new(), logged: AtomicBool::new(false), charge })
+        Ok(Self::new(sequence, batch, since_us, false, charge))
     }
 
     /// The entry with other columns, for a table that was altered: the same rows, charged even above the limit.
     pub(crate) fn under(&self, account: &Arc<Account>, batch: RecordBatch) -> Self {
         let charge = account.charge_always(batch.get_array_memory_size() as u64);
-        let logged = AtomicBool::new(self.is_logged());
-        Self { sequence: self.sequence, batch, since_us: self.since_us, moved: OnceLock::new(), logged, charge }
+        Self::new(self.sequence, batch, self.since_us, self.is_logged(), charge)
     }
 
     /// An entry read back at start: it exists already, so it is charged even above the limit.
     pub(crate) fn restored(account: &Arc<Account>, sequence: u64, batch: RecordBatch, since_us: u64) -> Self {
         let charge = account.charge_always(batch.get_array_memory_size() as u64);
-        Self { sequence, batch, since_us, moved: OnceLock::new(), logged: AtomicBool::new(true), charge }
+        Self::new(sequence, batch, since_us, true, charge)
+    }
+
+    fn new(sequence: u64, batch: RecordBatch, since_us: u64, logged: bool, charge: Charge) -> Self {
+        let (moved, logged, keys) = (OnceLock::new(), AtomicBool::new(logged), OnceLock::new());
+        Self { sequence, batch, since_us, moved, logged, keys, charge }
+    }
+
+    /// Bounds of its keys, the deleted ones included; `None` without rows. An entry knows one key only: that of its table.
+    pub(crate) fn key_range(&self, key: &Key) -> Result<Option<&KeyRange>> {
+        if let Some(range) = self.keys.get() {
+            return Ok(range.as_ref());
+        }
+        let range = key.range(&self.key_columns(key))?;
+        Ok(self.keys.get_or_init(|| range).as_ref())
+    }
+
+    /// Its key columns.
+    pub(crate) fn key_columns(&self, key: &Key) -> Vec<ArrayRef> {
+        key.columns().iter().filter_map(|column| self.batch.columns().get(*column)).cloned().collect()
     }
 
     /// Whether the catalog holds it: not where its table opted out.

@@ -9,6 +9,7 @@ pub mod column;
 pub mod delta;
 pub mod ingest;
 pub mod ingest_memory;
+pub(crate) mod key;
 mod row_map;
 pub mod sample;
 pub mod statistics;

@@ -18,6 +18,7 @@ use parking_lot::{Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
 
 use super::column::{Column, ColumnId};
+use super::key::check_enforceable;
 use super::sample::Samples;
 use super::{Chunk, ChunkEntry, ChunkId, DeltaRows, TableStatistics, TableVersion};
 use crate::error::{Error, Result};
@@ -82,6 +83,9 @@ pub struct TableOptions {
     pub durability: Durability,
     /// Where new chunks start.
     pub admission: ChunkAdmission,
+    /// No two rows have the same primary key. Stored behind the rest of a table's record.
+    #[serde(skip)]
+    pub enforce_primary_key: bool,
 }
 
 impl Default for TableOptions {
@@ -91,6 +95,7 @@ impl Default for TableOptions {
             cluster_by: Vec::new(),
             durability: Durability::default(),
             admission: ChunkAdmission::default(),
+            enforce_primary_key: false,
         }
     }
 }
@@ -104,7 +109,7 @@ pub struct TableDefinition {
     pub schema: SchemaRef,
     /// What else is known of them, in the order of `schema`.
     pub columns: Vec<Column>,
-    /// Names of the key columns (declared, not enforced).
+    /// Names of the key columns; enforced if the settings say so.
     pub primary_key: Vec<String>,
     /// Settings.
     pub options: TableOptions,
@@ -137,6 +142,9 @@ impl TableDefinition {
                 return Err(Error::NotFound { kind: "column", name: format!("{}.{column}", self.name) });
             }
         }
+        if self.options.enforce_primary_key {
+            check_enforceable(&self.name.to_string(), &self.schema, &self.primary_key)?;
+        }
         let mut names: Vec<&str> = self.schema.fields().iter().map(|f| f.name().as_str()).collect();
         names.sort_unstable();
         match names.windows(2).find(|pair| pair.first() == pair.last()) {
@@ -147,7 +155,7 @@ impl TableDefinition {
 }
 
 /// What writers of a table build on.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Head {
     /// The newest version, durable or on its way to be.
     pub(crate) version: Arc<TableVersion>,
