@@ -20,7 +20,7 @@ pub enum ErrorKind {
     InvalidArgument,
     /// A named thing does not exist.
     NotFound,
-    /// A thing of that name exists already.
+    /// A thing of that name exists already, or a row with that key.
     AlreadyExists,
     /// Valid, but not offered.
     Unimplemented,
@@ -87,7 +87,7 @@ impl From<StoreError> for Error {
             StoreError::Corrupt { .. } => ErrorKind::DataLoss,
             StoreError::UnsupportedFormat { .. } | StoreError::Locked { .. } => ErrorKind::FailedPrecondition,
             StoreError::NotFound { .. } => ErrorKind::NotFound,
-            StoreError::AlreadyExists { .. } => ErrorKind::AlreadyExists,
+            StoreError::AlreadyExists { .. } | StoreError::DuplicateKey { .. } => ErrorKind::AlreadyExists,
             StoreError::Conflict { .. } => ErrorKind::Aborted,
             StoreError::SchemaMismatch { .. } | StoreError::Invalid(_) => ErrorKind::InvalidArgument,
             StoreError::BudgetExceeded { .. } => ErrorKind::ResourceExhausted,

@@ -405,6 +405,7 @@ impl Snapshot {
                 columns: Arc::clone(table.schema()),
                 notes: notes.collect(),
                 primary_key: table.primary_key().to_vec(),
+                key_enforced: table.options().enforce_primary_key,
                 comment: definition.comment.clone(),
             });
         }
@@ -425,6 +426,7 @@ impl Snapshot {
                 notes: notes.collect(),
                 columns,
                 primary_key: Vec::new(),
+                key_enforced: false,
                 comment: object.comment.clone(),
             });
         }
@@ -435,6 +437,7 @@ impl Snapshot {
             notes: Vec::new(),
             columns,
             primary_key: Vec::new(),
+            key_enforced: false,
             comment: None,
         };
         for name in SystemTable::NAMES {

@@ -175,17 +175,22 @@ pub(super) async fn run_change(
     let mut attempt = 1;
     loop {
         let transaction = Transaction::new(ticket.id().to_owned(), prepared.session().engine());
-        let done = match run_in(prepared, ticket, &transaction, None, parameters).await {
-            Ok(count) => transaction.commit().await.map(|()| count),
-            Err(error) => Err(error),
+        let count = run_in(prepared, ticket, &transaction, None, parameters).await;
+        let done = match &count {
+            Ok(_) => transaction.commit().await,
+            Err(_) => Ok(()),
         };
-        match done {
-            Err(error) if error.kind() == ErrorKind::Aborted && attempt < ATTEMPTS => attempt += 1,
-            Ok(count) => {
+        match (done, count) {
+            // A key that another one added meanwhile: the statement decides again what to do with it (MERGE may update).
+            (Err(error), _) if error.kind() == ErrorKind::AlreadyExists && attempt < ATTEMPTS => attempt += 1,
+            (Err(error), _) | (_, Err(error)) if error.kind() == ErrorKind::Aborted && attempt < ATTEMPTS => {
+                attempt += 1
+            }
+            (Err(error), _) | (_, Err(error)) => return Err(error),
+            (Ok(()), Ok(count)) => {
                 ticket.add(count, 0);
                 return Ok(count);
             }
-            done => return done,
         }
     }
 }

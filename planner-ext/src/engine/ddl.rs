@@ -55,10 +55,18 @@ pub(super) fn apply_options(options: &mut TableOptions, pairs: &[(String, String
                     _ => return Err(bad("'auto' or 'ssd'")),
                 };
             }
+            "enforce_primary_key" => {
+                options.enforce_primary_key = match value.to_lowercase().as_str() {
+                    "true" => true,
+                    "false" => false,
+                    _ => return Err(bad("'true' or 'false'")),
+                };
+            }
             "comment" => comment = Some(value.clone()),
             _ => {
                 return Err(Error::invalid(format!(
-                    "table option '{name}' does not exist; there are cluster_by, chunk_rows, durability, admission, comment"
+                    "table option '{name}' does not exist; there are cluster_by, chunk_rows, durability, admission, \
+                     enforce_primary_key, comment"
                 )));
             }
         }
@@ -188,7 +196,9 @@ fn primary_key(create: &CreateMemoryTable) -> Result<Vec<String>> {
                 key.extend(columns.iter().filter_map(|i| fields.get(*i)).map(|f| f.name().clone()));
             }
             Constraint::Unique(_) => {
-                return Err(Error::unimplemented("UNIQUE is not supported; PRIMARY KEY is recorded"));
+                return Err(Error::unimplemented(
+                    "UNIQUE is not supported; PRIMARY KEY is, enforced WITH (enforce_primary_key = 'true')",
+                ));
             }
         }
     }

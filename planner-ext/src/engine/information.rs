@@ -212,7 +212,7 @@ fn constraint_columns<T>(items: &[T], entry: impl Fn(&T) -> &Entry) -> Vec<Array
 fn table_constraints(keyed: &[Entry]) -> Vec<ArrayRef> {
     let mut columns = constraint_columns(keyed, |entry| entry);
     columns.push(texts(keyed, |_| "PRIMARY KEY".to_owned()));
-    columns.push(texts(keyed, |_| "NO".to_owned()));
+    columns.push(texts(keyed, |entry| if entry.key_enforced { "YES" } else { "NO" }.to_owned()));
     columns
 }
 

@@ -149,6 +149,8 @@ pub struct Entry {
     pub notes: Vec<ColumnNotes>,
     /// Names of the primary key's columns.
     pub primary_key: Vec<String>,
+    /// Whether no two rows can have the same key.
+    pub key_enforced: bool,
     /// Words for people.
     pub comment: Option<String>,
 }

@@ -161,6 +161,9 @@ fn option_list(definition: &TableDefinition) -> Vec<String> {
     if options.admission == ChunkAdmission::Ssd {
         list.push("admission = 'ssd'".to_owned());
     }
+    if options.enforce_primary_key {
+        list.push("enforce_primary_key = 'true'".to_owned());
+    }
     list.extend(definition.comment.as_ref().map(|comment| format!("comment = {}", quoted_text(comment))));
     list
 }

@@ -21,6 +21,7 @@ use terrace_tier_store::{Store, StoreOptions};
 use super::*;
 
 mod ddl;
+mod keys;
 
 /// An engine with one session, on a folder that may outlive it.
 struct Server {

@@ -152,7 +152,8 @@ impl Transaction {
         })
     }
 
-    /// Deletes rows at positions of `seen` and adds rows. Blocks while rows are written.
+    /// Deletes rows at positions of `seen` and adds rows. Blocks while rows are written and keys compared; the state of the
+    /// transaction can be looked at meanwhile.
     pub(super) fn change(
         &self,
         table: &Arc<Table>,
@@ -160,7 +161,9 @@ impl Transaction {
         deleted: &RoaringTreemap,
         added: Option<NewRows>,
     ) -> Result<()> {
-        self.active(|active| Ok(active.work.change(table, seen, deleted, added)?))
+        let mut change = self.active(|active| Ok(active.work.prepare(table, seen, deleted, added)?))?;
+        change.complete()?;
+        self.active(|active| Ok(active.work.apply(change)?))
     }
 
     /// Adds rows to a table and returns how many. Blocks while rows are written.
@@ -251,7 +254,8 @@ impl Transaction {
     /// Makes its changes durable and visible.
     ///
     /// # Errors
-    /// [`ErrorKind::Aborted`] when another transaction changed the same rows first: it is rolled back then.
+    /// [`ErrorKind::Aborted`] when another transaction changed the same rows first, [`ErrorKind::AlreadyExists`] when it added
+    /// a row with the same enforced key: it is rolled back then.
     pub async fn commit(&self) -> Result<()> {
         let _last = self.writing.lock().await;
         let state = std::mem::replace(&mut *self.state.lock(), State::Ended("committed"));

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use arrow::datatypes::Field;
 use terrace_tier_store::table::{ChunkAdmission, Durability, Table, TableVersion};
 
-use super::{Batches, Live, Wanted, count, counts, in_batches, optional_text, optional_texts, text, texts};
+use super::{
+    Batches, Live, Wanted, count, counts, flag, flags, in_batches, optional_text, optional_texts, text, texts,
+};
 use crate::error::Result;
 
 pub(super) fn fields() -> Vec<Field> {
@@ -22,6 +24,7 @@ pub(super) fn fields() -> Vec<Field> {
         count("version"),
         count("old_versions"),
         text("primary_key"),
+        flag("key_enforced"),
         text("cluster_by"),
         count("chunk_rows"),
         text("durability"),
@@ -51,6 +54,7 @@ pub(super) fn rows(live: Live, wanted: Wanted) -> Result<Batches> {
             counts(rows, |(_, v)| v.number),
             counts(rows, |(t, _)| t.old_versions().count),
             texts(rows, |(t, _)| t.primary_key().join(",")),
+            flags(rows, |(t, _)| t.options().enforce_primary_key),
             texts(rows, |(t, _)| t.options().cluster_by.join(",")),
             counts(rows, |(t, _)| t.options().chunk_rows.into()),
             texts(rows, |(t, _)| match t.options().durability {

@@ -44,6 +44,13 @@ fn text(report: &RebuildReport) -> String {
     }
     out.push_str(&format!("\nViews and external tables found in the old catalog: {}.\n", report.objects));
     out.push_str(&differences(report));
+    for table in report.tables.iter().filter(|table| table.key_released) {
+        out.push_str(&format!(
+            "The primary key of {0} is not enforced any more, as deleted rows may be back; remove duplicates, then use ALTER \
+             TABLE {0} SET (enforce_primary_key = true).\n",
+            table.table
+        ));
+    }
     out.push_str(&match (report.written, &report.old_catalog) {
         (false, _) => "Nothing was changed; with --yes the catalog is written.\n".to_owned(),
         (true, Some(old)) => format!("The catalog was written; the old one is {}.\n", old.display()),
