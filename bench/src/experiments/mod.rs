@@ -2,6 +2,7 @@
 
 mod counters;
 mod io;
+mod keys;
 mod memory;
 mod peers;
 mod queries;
@@ -113,6 +114,12 @@ pub const ALL: &[Experiment] = &[
         figure: "-",
         about: "compaction against a raw write + fsync of the same bytes; write amplification of small inserts",
         run: writes::compaction,
+    },
+    Experiment {
+        name: "keys",
+        figure: "-",
+        about: "rows/s of bulk loads and inserts into a table that enforces its key, against one that does not",
+        run: keys::run,
     },
     Experiment {
         name: "ycsb",

@@ -4,6 +4,7 @@ pub mod client;
 pub mod datafusion;
 pub mod device;
 pub mod disk;
+pub mod keys;
 pub mod micro;
 pub mod solver;
 pub mod terrace;
@@ -78,6 +79,17 @@ pub enum SideSpec {
         store: PathBuf,
         /// Whether small seals and background compaction follow the writes.
         stream: bool,
+    },
+    /// A store with a table that has a primary key.
+    Keys {
+        /// An empty folder.
+        store: PathBuf,
+        /// Whether the key is enforced.
+        enforced: bool,
+        /// Keys in random order instead of a rising one.
+        random: bool,
+        /// Without a budget of DRAM.
+        cold: bool,
     },
     /// A Flight SQL client with `lineitem` in memory.
     Client {
@@ -156,6 +168,7 @@ fn build(spec: SideSpec) -> Result<Box<dyn Side>> {
         SideSpec::Engine { folder } => Box::new(device::Device::engine(&folder)?),
         SideSpec::Disk { folder } => Box::new(disk::Disk::new(&folder)?),
         SideSpec::Writer { store, stream } => Box::new(writer::Writer::new(&store, stream)?),
+        SideSpec::Keys { store, enforced, random, cold } => Box::new(keys::Keys::new(&store, enforced, random, cold)?),
         SideSpec::Client { url, scale } => Box::new(client::Client::new(url, scale)?),
         SideSpec::Solver { segments } => Box::new(solver::Solver::new(segments)),
         SideSpec::Micro { store } => Box::new(micro::Micro::new(&store)?),

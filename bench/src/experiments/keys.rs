@@ -1,0 +1,59 @@
+//! What it costs to enforce a primary key: bulk loads and inserts, with keys in rising and in random order.
+
+use serde_json::json;
+
+use crate::bench::{Bench, Finding, Target};
+use crate::child::Child;
+use crate::data::StoreClone;
+use crate::error::Result;
+use crate::side::SideSpec;
+use crate::statistics::median;
+
+/// Rising keys meet no chunk, so that little is to be compared; random ones meet all of them.
+pub fn run(bench: &mut Bench) -> Result<()> {
+    let scale = bench.scale.unwrap_or(if bench.quick { 0.02 } else { 1.0 });
+    let (many, some) = ((10e6 * scale) as u64, (1e6 * scale) as u64);
+    for (order, random, cold) in [("rising", false, false), ("random", true, false), ("random, on disk", true, true)] {
+        let folder = StoreClone::empty(bench.scratch("keys"))?;
+        let side = |name: &'static str, enforced: bool| {
+            let store = folder.path().join(if enforced { "enforced" } else { "declared" });
+            Child::start(name, &SideSpec::Keys { store, enforced, random, cold })
+        };
+        let mut sides = (side("key enforced", true)?, side("key declared", false)?);
+        let ops = [
+            (format!("load {many}"), format!("{order}: load of {many} rows"), 1),
+            (format!("load {some}"), format!("{order}: {some} more"), bench.runs),
+            (insert(bench, 1000), format!("{order}: inserts of 1000"), bench.runs),
+            (insert(bench, 1), format!("{order}: inserts of 1"), bench.runs),
+        ];
+        for (op, what, runs) in ops {
+            compare(bench, &mut sides, (&op, &what), runs, random)?;
+        }
+    }
+    Ok(())
+}
+
+fn insert(bench: &Bench, rows: u32) -> String {
+    format!("insert {rows} {}", if bench.quick { 60 } else { 1000 })
+}
+
+fn compare(
+    bench: &mut Bench,
+    sides: &mut (Child, Child),
+    (op, what): (&str, &str),
+    runs: usize,
+    random: bool,
+) -> Result<()> {
+    let (mut ratios, mut a_rate, mut b_rate) = (Vec::new(), Vec::new(), Vec::new());
+    while ratios.len() < runs && bench.another(ratios.len()) {
+        let (a, b) = (bench.ask(&mut sides.0, op)?, bench.ask(&mut sides.1, op)?);
+        let rates = (a.value("rows") / a.ms * 1e3, b.value("rows") / b.ms * 1e3);
+        ratios.push(rates.0 / rates.1);
+        a_rate.push(rates.0);
+        b_rate.push(rates.1);
+    }
+    let target = if random { Target::above(0.2, 0.5) } else { Target::above(0.7, 0.95) };
+    let params = json!({ "rows_per_s_a": median(&a_rate), "rows_per_s_b": median(&b_rate) });
+    bench.add(Finding { sides: (sides.0.name(), sides.1.name()), what, values: &ratios, target, params });
+    Ok(())
+}
