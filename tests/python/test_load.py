@@ -67,30 +67,36 @@ def contents(server, table):
     return server.query(f"select * from {table} order by k")
 
 
-def killed_in_the_middle(source, server, table, *more):
-    """Starts a load and kills it once it stored another part or two."""
-    def stored():
-        there = f"{table}__loading" in tables(server)
-        return server.query(f"select count(*) as n from {table}__loading")["n"][0].as_py() if there else 0
+def stored(server, table):
+    """Rows that loads of the table stored so far."""
+    there = f"{table}__loading" in tables(server)
+    return server.query(f"select count(*) as n from {table}__loading")["n"][0].as_py() if there else 0
 
-    before = stored()
-    load = start(source, table, server, *more)
+
+def wait_for(load, reached):
     deadline = time.monotonic() + 60
-    while stored() < before + 2 * PART:
+    while not reached():
         assert load.poll() is None and time.monotonic() < deadline, load.communicate()[1]
         time.sleep(0.005)
+
+
+def killed_in_the_middle(source, server, table, *more):
+    """Starts a load and kills it once it stored another part or two."""
+    before = stored(server, table)
+    load = start(source, table, server, *more)
+    wait_for(load, lambda: stored(server, table) >= before + 2 * PART)
     said = kill(load)
-    return stored(), said
+    return stored(server, table), said
 
 
 def test_a_killed_load_into_a_server_goes_on(tmp_path, source):
     with Server(tmp_path / "data") as server:
         terrace("load", source, "--table", "plain", "--cluster-by", "v,k", *place(server))
         good = contents(server, "plain")
-        stored = 0
+        rows = 0
         for turn in range(3):
-            before, (stored, said) = stored, killed_in_the_middle(source, server, "t", "--cluster-by", "v,k")
-            assert before < stored < ROWS and "t" not in tables(server)
+            before, (rows, said) = rows, killed_in_the_middle(source, server, "t", "--cluster-by", "v,k")
+            assert before < rows < ROWS and "t" not in tables(server)
             assert ("resuming after" in said) == (turn > 0), said
         done = terrace("load", source, "--table", "t", "--resume", "--cluster-by", "v,k", *place(server))
         assert "resuming after" in done.stderr, done.stderr
@@ -115,11 +121,8 @@ def test_a_killed_load_into_a_folder_goes_on(tmp_path, source):
     data = tmp_path / "data"
     for _ in range(3):
         before, load = files(data), start(source, "t", data)
-        deadline = time.monotonic() + 60
         # A part is a chunk or two.
-        while files(data) < before + 3:
-            assert load.poll() is None and time.monotonic() < deadline, load.communicate()[1]
-            time.sleep(0.005)
+        wait_for(load, lambda: files(data) >= before + 3)
         kill(load)
     done = terrace("load", source, "--table", "t", "--resume", "--data-dir", data)
     assert "resuming after" in done.stderr, done.stderr
@@ -133,8 +136,7 @@ def test_a_killed_load_into_a_folder_goes_on(tmp_path, source):
 def test_a_server_that_dies_leaves_a_load_that_goes_on(tmp_path, source):
     with Server(tmp_path / "data") as server:
         load = start(source, "t", server)
-        while "t__loading" not in tables(server) or files(tmp_path / "data") < 3:
-            time.sleep(0.005)
+        wait_for(load, lambda: stored(server, "t") >= 2 * PART)
         server.kill()
         said = load.communicate(timeout=60)[1]
         assert load.returncode != 0 and "the same command goes on" in said, said
@@ -173,8 +175,7 @@ def test_a_changed_source_is_refused(tmp_path, source):
 def test_two_loads_at_once_are_noticed(tmp_path, source):
     with Server(tmp_path / "data") as server:
         load = start(source, "t", server)
-        while "t__loading" not in tables(server):
-            time.sleep(0.005)
+        wait_for(load, lambda: "t__loading" in tables(server))
         server.query("insert into t__loading values (-1, -1, 'of somebody else')")
         said = load.communicate(timeout=60)[1]
         assert load.returncode != 0 and "two loads" in said and "goes on" not in said, said
@@ -196,3 +197,14 @@ def test_tables_of_tpch_that_are_complete_are_skipped(tmp_path):
         assert server.query("select count(*) as n, sum(l_extendedprice) as x from lineitem") == sums
         cluster = server.query("select cluster_by from system.tables where table_name = 'lineitem'")
         assert cluster["cluster_by"].to_pylist() == ["l_shipdate"]
+
+
+def test_a_value_that_does_not_fit_the_first_file_is_an_error(tmp_path):
+    folder = tmp_path / "mixed"
+    folder.mkdir()
+    (folder / "a.csv").write_text("k,v\n1,2\n")
+    (folder / "b.csv").write_text("k,v\n3,three\n")
+    with Server(tmp_path / "data") as server:
+        refused = terrace("load", folder, *place(server), check=False)
+        assert refused.returncode != 0 and "b.csv" in refused.stderr and "'v'" in refused.stderr, refused.stderr
+        assert tables(server) == set()

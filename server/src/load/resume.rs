@@ -149,7 +149,7 @@ impl Loading {
 
     /// Stops when there are rows that this run did not put there.
     async fn check_rows(&self, target: &mut Target, stored: u64) -> Result<()> {
-        let found = self.rows(target).await?;
+        let found = self.rows(target).await.map_err(|error| self.stopped(&error, stored))?;
         if found == stored {
             return Ok(());
         }

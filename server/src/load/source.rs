@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arrow::array::{RecordBatch, RecordBatchReader};
-use arrow::compute::cast;
+use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::SchemaRef;
 use arrow::error::ArrowError;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
@@ -175,7 +175,9 @@ fn fit(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch, String> {
         if column.data_type() == field.data_type() {
             return Ok(Arc::clone(column));
         }
-        cast(column, field.data_type()).map_err(|e| format!("column '{}': {e}", field.name()))
+        // A value that does not fit is an error, not a null.
+        let options = CastOptions { safe: false, ..CastOptions::default() };
+        cast_with_options(column, field.data_type(), &options).map_err(|e| format!("column '{}': {e}", field.name()))
     });
     let columns = columns.collect::<Result<Vec<_>, String>>()?;
     RecordBatch::try_new(Arc::clone(schema), columns).map_err(|e| e.to_string())

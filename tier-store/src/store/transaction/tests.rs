@@ -433,8 +433,9 @@ fn concurrent_transfers_between_two_tables_keep_the_total() {
                     assert_eq!(total(store), 4_000, "a reader saw half of a transfer");
                 }
             });
-            let ended: usize = writers.into_iter().map(|w| w.join().expect("a writer")).sum();
+            let ended: Vec<_> = writers.into_iter().map(|w| w.join()).collect();
             done.store(true, Ordering::SeqCst);
+            let ended: usize = ended.into_iter().map(|ended| ended.expect("a writer")).sum();
             assert!(ended > 0, "TERRACE_SEED={seed}");
         });
         assert_eq!(total(store), 4_000);

@@ -552,8 +552,9 @@ fn racing_writers_beside_seals_and_compactions_let_no_duplicate_through() {
                 store.optimize(table).unwrap();
             }
         });
-        let ended: Vec<_> = writers.into_iter().map(|w| w.join().expect("a writer")).collect();
+        let ended: Vec<_> = writers.into_iter().map(|w| w.join()).collect();
         done.store(true, Ordering::SeqCst);
+        let ended: Vec<_> = ended.into_iter().map(|ended| ended.expect("a writer")).collect();
         let (done, duplicates) = ended.iter().fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
         assert!(done > 20 && duplicates > 0, "{done} commits, {duplicates} duplicates; TERRACE_SEED={seed}");
     });
