@@ -202,9 +202,9 @@ def test_tables_of_tpch_that_are_complete_are_skipped(tmp_path):
 def test_a_value_that_does_not_fit_the_first_file_is_an_error(tmp_path):
     folder = tmp_path / "mixed"
     folder.mkdir()
-    (folder / "a.csv").write_text("k,v\n1,2\n")
-    (folder / "b.csv").write_text("k,v\n3,three\n")
+    pyarrow.parquet.write_table(pyarrow.table({"k": [1], "v": [2]}), folder / "a.parquet")
+    pyarrow.parquet.write_table(pyarrow.table({"k": [3], "v": ["three"]}), folder / "b.parquet")
     with Server(tmp_path / "data") as server:
         refused = terrace("load", folder, *place(server), check=False)
-        assert refused.returncode != 0 and "b.csv" in refused.stderr and "'v'" in refused.stderr, refused.stderr
+        assert refused.returncode != 0 and "b.parquet" in refused.stderr and "'v'" in refused.stderr, refused.stderr
         assert tables(server) == set()
