@@ -1,10 +1,13 @@
-"""`terrace load --resume`: killed in the middle, again and again, it gives the table that a plain load gives."""
+"""Long loads: `terrace load --resume`, killed in the middle, gives the table that a plain load gives; sorts spill."""
 
 import os
 import random
+import re
 import signal
 import subprocess
+import threading
 import time
+import urllib.request
 
 import pyarrow
 import pyarrow.csv
@@ -208,3 +211,42 @@ def test_a_value_that_does_not_fit_the_first_file_is_an_error(tmp_path):
         refused = terrace("load", folder, *place(server), check=False)
         assert refused.returncode != 0 and "b.parquet" in refused.stderr and "'v'" in refused.stderr, refused.stderr
         assert tables(server) == set()
+
+
+def test_a_clustered_ingest_larger_than_query_memory_spills_and_is_sorted_as_a_whole(tmp_path):
+    rows = 2_000_000
+    keys = [(key * 7_919_993) % rows for key in range(rows)]
+    table = pyarrow.table({"k": pyarrow.array(keys, pyarrow.int64()), "s": pyarrow.array(["x" * 80] * rows)})
+    options = ["--set", "memory.query=64MB", "--set", "memory.ingest=64MB", "--dram-budget", "16MB"]
+    with Server(tmp_path / "data", *options) as server:
+        server.query("create table t (k bigint, s varchar) with (cluster_by = 'k')")
+        most = []
+        with server.connect() as connection, connection.cursor() as cursor:
+            done = threading.Event()
+
+            def watch():
+                while not done.wait(0.02):
+                    most.append(metric(server, "terrace_query_spilled_bytes"))
+
+            watcher = threading.Thread(target=watch)
+            watcher.start()
+            try:
+                assert cursor.adbc_ingest("t", table.to_reader(max_chunksize=50_000), mode="append") == rows
+            finally:
+                done.set()
+                watcher.join()
+        assert max(most) > 50e6, "nothing was spilled"
+        assert metric(server, "terrace_query_spilled_bytes") == 0
+        assert server.query("select count(*) as n, count(distinct k) as d, sum(k) as x from t").to_pylist() == [
+            {"n": rows, "d": rows, "x": rows * (rows - 1) // 2}
+        ]
+        plan = server.query("explain analyze select count(s) from t where k between 1000000 and 1000100")
+        chunks = int(re.search(r"chunks_total=(\d+)", str(plan.to_pydict())).group(1))
+        pruned = int(re.search(r"chunks_pruned=(\d+)", str(plan.to_pydict())).group(1))
+        assert chunks >= 30 and pruned == chunks - 1, (chunks, pruned)
+
+
+
+def metric(server, name):
+    with urllib.request.urlopen(f"http://{server.http}/metrics") as answer:
+        return float(re.search(rf"^{name} (\S+)$", answer.read().decode(), re.M).group(1))
