@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use arrow::{
     array::{ArrayRef, AsArray, BinaryViewArray, RecordBatch, RecordBatchOptions, StringViewArray},
-    datatypes::{DataType, Schema, SchemaRef},
+    datatypes::{DataType, Field, Schema, SchemaRef},
     error::ArrowError,
 };
 use arrow_flight::{FlightData, SchemaAsIpc};
@@ -24,7 +24,11 @@ pub(crate) fn as_bytes(message: &FlightData) -> Option<(FlightData, SchemaRef)> 
         return None;
     }
     let schema = Schema::try_from(message).ok()?;
-    if !schema.fields().iter().any(|field| field.data_type() == &DataType::Utf8View) {
+    // A schema that is written anew numbers its dictionaries anew.
+    let dictionaries = |field: &&Field| matches!(field.data_type(), DataType::Dictionary(..));
+    if !schema.fields().iter().any(|field| field.data_type() == &DataType::Utf8View)
+        || schema.flattened_fields().iter().any(dictionaries)
+    {
         return None;
     }
     let fields = schema.fields().iter().map(|field| match field.data_type() {

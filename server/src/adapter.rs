@@ -132,7 +132,8 @@ impl flight::Engine for FlightEngine {
         name: &str,
         roll_back: bool,
     ) -> EngineResult<()> {
-        self.session(session)?.transaction(&id.0).and_then(|t| t.end_savepoint(name, roll_back)).map_err(error)
+        let transaction = self.session(session)?.transaction(&id.0).map_err(error)?;
+        transaction.end_savepoint(name, roll_back).await.map_err(error)
     }
 
     async fn cancel(&self, _session: &SessionId, statement: &StatementId) -> EngineResult<bool> {

@@ -211,6 +211,11 @@ def test_a_value_that_does_not_fit_the_first_file_is_an_error(tmp_path):
         refused = terrace("load", folder, *place(server), check=False)
         assert refused.returncode != 0 and "b.parquet" in refused.stderr and "'v'" in refused.stderr, refused.stderr
         assert tables(server) == set()
+        pyarrow.parquet.write_table(pyarrow.table({"k": [3], "v": [2.5]}), folder / "b.parquet")
+        for more in [], ["--resume"]:
+            refused = terrace("load", folder, *more, *place(server), check=False)
+            assert refused.returncode != 0 and "'v'" in refused.stderr and "b.parquet" in refused.stderr, refused.stderr
+            assert "mixed" not in tables(server)
 
 
 def test_a_clustered_ingest_larger_than_query_memory_spills_and_is_sorted_as_a_whole(tmp_path):

@@ -168,3 +168,32 @@ def test_concurrent_transfers_keep_the_total(uri, cursor, table):
 @pytest.mark.parametrize("seed", [1, 2])
 def test_random_changes_agree_with_duckdb(tmp_path, seed):
     assert fuzz_writes.run(tmp_path / "data", seed, statements=120, seconds=90) > 0
+
+
+def test_strings_with_quotes_mean_the_same_in_changes_as_in_queries(cursor, table):
+    execute(cursor, f"CREATE TABLE {table} (k INT, s VARCHAR DEFAULT 'a''''b')")
+    texts = ["plain", "two: '' end", "\\", "\\'", "it's", "'", "''", "\\' OR 1=1 --", "\\'' OR 1=1 --"]
+
+    def quoted(text):
+        return "'" + text.replace("'", "''") + "'"
+
+    for key, text in enumerate(texts):
+        affected(cursor, f"INSERT INTO {table} VALUES ({key}, {quoted(text)})")
+    for key, text in enumerate(texts):
+        assert affected(cursor, f"UPDATE {table} SET k = k + 100 WHERE s = {quoted(text)}") == 1, text
+        assert affected(cursor, f"UPDATE {table} SET s = {quoted(text)} WHERE k = {key + 100}") == 1, text
+        source = f"(SELECT {quoted(text)} AS s) AS d ON {table}.s = d.s AND d.s = {quoted(text)}"
+        merge = f"MERGE INTO {table} USING {source} WHEN MATCHED THEN UPDATE SET s = {quoted(text)}"
+        assert affected(cursor, merge) == 1, text
+    assert execute(cursor, f"SELECT k, s FROM {table} ORDER BY k") == [(k + 100, t) for k, t in enumerate(texts)]
+    for left, text in zip(range(len(texts) - 1, -1, -1), texts):
+        execute(cursor, f"CREATE OR REPLACE VIEW {table}_view AS SELECT * FROM {table} WHERE s = {quoted(text)}")
+        assert execute(cursor, f"SELECT s FROM {table}_view") == [(text,)]
+        assert affected(cursor, f"DELETE FROM {table} WHERE s = {quoted(text)}") == 1, text
+        assert execute(cursor, f"SELECT count(*) FROM {table}") == [(left,)], text
+    affected(cursor, f"INSERT INTO {table} (k) VALUES (1)")
+    assert execute(cursor, f"SELECT s FROM {table}") == [("a''b",)]
+    execute(cursor, f"DROP VIEW {table}_view")
+    strange = 'a""""b'
+    error = error_of(lambda: affected(cursor, f'UPDATE {table} SET k = 1 FROM (SELECT 1 AS "{strange}") AS d'))
+    assert "quotes" in str(error)

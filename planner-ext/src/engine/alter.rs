@@ -18,6 +18,7 @@ use terrace_tier_store::table::{Alteration, TableDefinition, TableName};
 use super::catalog::{Object, Snapshot};
 use super::ddl::{apply_options, check_not_other, check_schema, refuse_system, short};
 use super::parse::{CommentKind, CommentOn, Extras, NameParts, normalized, option_pairs, take_column_extras};
+use super::print::printed;
 use super::session::Session;
 use super::types::{check_column_name, stored_schema};
 use super::{Engine, defaults};
@@ -242,7 +243,7 @@ fn alter_column(
     let column = column.to_owned();
     match operation {
         AlterColumnOperation::SetDefault { value } => {
-            let text = value.to_string();
+            let text = printed(value);
             defaults::value_now(snapshot.template(), &text, &field)?;
             changes.add(Alteration::SetDefault { column, default: Some(text) })
         }

@@ -213,14 +213,15 @@ pub(super) async fn create_other(
     extras: &Extras,
 ) -> Result<u64> {
     match ddl {
-        DdlStatement::CreateView(create) => create_view(session.engine(), planned, create, extras.if_not_exists).await,
+        DdlStatement::CreateView(create) => create_view(session.engine(), planned, create, extras).await,
         DdlStatement::CreateExternalTable(create) => create_external(session.engine(), planned, create).await,
         DdlStatement::CreateCatalogSchema(create) => create_schema(session.engine(), create).await,
         _ => Err(Error::unimplemented("the statement is not supported")),
     }
 }
 
-async fn create_view(engine: &Arc<Engine>, planned: &Planned, create: &CreateView, if_not_exists: bool) -> Result<u64> {
+async fn create_view(engine: &Arc<Engine>, planned: &Planned, create: &CreateView, extras: &Extras) -> Result<u64> {
+    let if_not_exists = extras.if_not_exists;
     if if_not_exists && create.or_replace {
         return Err(Error::invalid("CREATE VIEW takes OR REPLACE or IF NOT EXISTS, not both"));
     }
@@ -230,7 +231,7 @@ async fn create_view(engine: &Arc<Engine>, planned: &Planned, create: &CreateVie
     let snapshot = &planned.snapshot;
     let name = table_name(&create.name, snapshot.default_schema())?;
     check_schema(snapshot, &name.schema)?;
-    let sql = create.definition.clone().ok_or_else(|| Error::new(ErrorKind::Internal, "a view without a text"))?;
+    let sql = extras.view.clone().ok_or_else(|| Error::new(ErrorKind::Internal, "a view without a text"))?;
     let object = Object::new(name.clone(), sql, snapshot.default_schema());
     if mentions(snapshot, &object, &name)? {
         return Err(Error::invalid(format!("view '{}' would refer to itself", short(&name))));

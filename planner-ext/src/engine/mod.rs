@@ -28,6 +28,7 @@ mod interrupt;
 mod memory;
 mod optimize;
 mod parse;
+mod print;
 mod registry;
 mod rewrite;
 mod run;

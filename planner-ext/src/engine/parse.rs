@@ -18,6 +18,7 @@ use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
 use terrace_tier_store::table::TableName;
 
 use super::catalog::Object;
+use super::print::{check_names, printed};
 use super::registry::StatementKind;
 use super::rewrite::Change;
 use super::signs::separate_signs;
@@ -34,6 +35,17 @@ pub(super) struct Parsed {
     pub(super) kind: StatementKind,
     /// True when it returns a count instead of rows.
     pub(super) is_update: bool,
+}
+
+impl Parsed {
+    /// True when parts of it are printed and parsed again.
+    fn is_printed(&self) -> bool {
+        match &self.command {
+            Command::Change { .. } | Command::Alter(_) => true,
+            Command::Plan { extras, .. } => extras.view.is_some() || !extras.defaults.is_empty(),
+            _ => false,
+        }
+    }
 }
 
 /// Who carries a statement out.
@@ -83,6 +95,8 @@ pub(super) struct Extras {
     pub(super) defaults: Vec<(String, String)>,
     /// Column and its comment.
     pub(super) comments: Vec<(String, String)>,
+    /// Text of CREATE VIEW.
+    pub(super) view: Option<String>,
     /// CREATE VIEW IF NOT EXISTS.
     pub(super) if_not_exists: bool,
 }
@@ -179,12 +193,17 @@ pub(super) fn parse(sql: &str) -> Result<Parsed> {
     if matches!(first.first(), Some(Token::Word(word)) if word.value.eq_ignore_ascii_case("optimize")) {
         return parse_optimize(tokens);
     }
+    let names = tokens.clone();
     let mut parser = DFParserBuilder::new(tokens).with_recursion_limit(RECURSION_LIMIT).build()?;
     let mut statements = parser.parse_statements()?;
     match (statements.pop_front(), statements.len()) {
         (Some(mut statement), 0) => {
             separate_signs(&mut statement);
-            classify(statement)
+            let parsed = classify(statement)?;
+            if parsed.is_printed() {
+                check_names(&names)?;
+            }
+            Ok(parsed)
         }
         _ => Err(Error::invalid("send one statement at a time")),
     }
@@ -359,6 +378,9 @@ fn classify_ast(mut ast: Ast) -> Result<Parsed> {
         Ast::CreateView(create) => extras.if_not_exists = std::mem::take(&mut create.if_not_exists),
         _ => {}
     }
+    if matches!(ast, Ast::CreateView(_)) {
+        extras.view = Some(printed(&ast));
+    }
     let statement = SqlStatement::Statement(Box::new(ast));
     Ok(Parsed { command: Command::Plan { statement, extras }, kind, is_update })
 }
@@ -372,7 +394,7 @@ pub(super) fn take_column_extras(column: &mut ColumnDef, extras: &mut Extras) {
     let name = normalized(&column.name);
     column.options.retain(|option| match &option.option {
         ColumnOption::Default(value) => {
-            extras.defaults.push((name.clone(), value.to_string()));
+            extras.defaults.push((name.clone(), printed(value)));
             false
         }
         ColumnOption::Comment(text) => {

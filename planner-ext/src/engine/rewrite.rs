@@ -21,6 +21,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use super::parse::{NameParts, normalized};
+use super::print::{list, printed};
 use crate::error::{Error, ErrorKind, Result};
 use crate::scan::ROW_COLUMN;
 
@@ -121,7 +122,7 @@ impl Change {
         let (ast, with) = match whole {
             Ast::Query(query) => match (&query.with, query.body.as_ref()) {
                 (with, SetExpr::Update(inner) | SetExpr::Delete(inner) | SetExpr::Merge(inner)) => {
-                    (inner, with.as_ref().map_or_else(String::new, |with| format!("{with} ")))
+                    (inner, with.as_ref().map_or_else(String::new, |with| format!("{} ", printed(with))))
                 }
                 _ => return Ok(None),
             },
@@ -269,10 +270,6 @@ fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
-fn list<T: ToString>(items: &[T]) -> String {
-    items.iter().map(T::to_string).collect::<Vec<_>>().join(", ")
-}
-
 /// `WHERE ..`, limited to the first rows where the statement says so.
 fn restriction(
     (row, from): (&str, &str),
@@ -280,10 +277,10 @@ fn restriction(
     order_by: &[OrderByExpr],
     limit: Option<&Expr>,
 ) -> String {
-    let condition = selection.map_or_else(String::new, |condition| format!(" WHERE {condition}"));
+    let condition = selection.map_or_else(String::new, |condition| format!(" WHERE {}", printed(condition)));
     let Some(limit) = limit else { return condition };
     let order = if order_by.is_empty() { String::new() } else { format!(" ORDER BY {}", list(order_by)) };
-    format!(" WHERE {row} IN (SELECT {row} FROM {from}{condition}{order} LIMIT {limit})")
+    format!(" WHERE {row} IN (SELECT {row} FROM {from}{condition}{order} LIMIT {})", printed(limit))
 }
 
 fn delete_query(delete: &Delete, hidden: &Hidden) -> Result<String> {
@@ -311,7 +308,7 @@ fn update_query(update: &Update, columns: &[TargetColumn], hidden: &Hidden) -> R
         Some(UpdateTableFromKind::AfterSet(others)) => format!(", {}", list(others)),
         _ => String::new(),
     };
-    Ok(format!("SELECT {row}, {} FROM {from}{others}{condition}", list(&values)))
+    Ok(format!("SELECT {row}, {} FROM {from}{others}{condition}", values.join(", ")))
 }
 
 /// Per column of the table the text of its new value; `None` where it stays.
@@ -347,7 +344,7 @@ fn value_text(value: &Expr, column: &TargetColumn) -> String {
         Expr::Identifier(ident) if ident.quote_style.is_none() && ident.value.eq_ignore_ascii_case("default") => {
             format!("({})", column.default)
         }
-        other => format!("({other})"),
+        other => format!("({})", printed(other)),
     }
 }
 
@@ -386,7 +383,7 @@ fn merge_query(merge: &Merge, columns: &[TargetColumn], hidden: &Hidden) -> Resu
             }
         };
         conditions.push(match &clause.predicate {
-            Some(predicate) => format!("{applies} AND ({predicate})"),
+            Some(predicate) => format!("{applies} AND ({})", printed(predicate)),
             None => applies,
         });
         let (effect, new) = match &clause.action {
@@ -413,8 +410,10 @@ fn merge_query(merge: &Merge, columns: &[TargetColumn], hidden: &Hidden) -> Resu
         (false, true) => "RIGHT",
         (true, true) => "FULL",
     };
-    let marked = format!("(SELECT {source}.*, TRUE AS \"{}\" FROM {}) AS {source}", hidden.mark, merge.source);
-    let text = format!("SELECT {} FROM {from} {join} JOIN {marked} ON {}", list(&output), merge.on);
+    let marked =
+        format!("(SELECT {source}.*, TRUE AS \"{}\" FROM {}) AS {source}", hidden.mark, printed(&merge.source));
+    let text =
+        format!("SELECT {} FROM {from} {join} JOIN {marked} ON {}", output.join(", "), printed(merge.on.as_ref()));
     Ok((text, Effect::Merge(effects)))
 }
 

@@ -235,7 +235,9 @@ impl Transaction {
     }
 
     /// Forgets a savepoint and those after it, or first undoes what was done since it was set.
-    pub fn end_savepoint(&self, name: &str, roll_back: bool) -> Result<()> {
+    /// Waits for a statement of the transaction that writes.
+    pub async fn end_savepoint(&self, name: &str, roll_back: bool) -> Result<()> {
+        let _alone = self.writing.lock().await;
         self.active(|active| {
             let missing = || Error::new(ErrorKind::NotFound, format!("savepoint '{name}' does not exist"));
             let at = active.savepoints.iter().rposition(|(known, _)| known == name).ok_or_else(missing)?;
@@ -431,8 +433,8 @@ impl TransactionCommand {
             Self::Commit => session.end(true).await,
             Self::RollBack => session.end(false).await,
             Self::Savepoint(name) => session.in_progress()?.savepoint(name),
-            Self::Release(name) => session.in_progress()?.end_savepoint(name, false),
-            Self::RollBackTo(name) => session.in_progress()?.end_savepoint(name, true),
+            Self::Release(name) => session.in_progress()?.end_savepoint(name, false).await,
+            Self::RollBackTo(name) => session.in_progress()?.end_savepoint(name, true).await,
         }
     }
 }

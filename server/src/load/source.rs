@@ -175,9 +175,18 @@ fn fit(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch, String> {
         if column.data_type() == field.data_type() {
             return Ok(Arc::clone(column));
         }
-        // A value that does not fit is an error, not a null.
+        // A value that does not fit is an error, neither a null nor another value.
         let options = CastOptions { safe: false, ..CastOptions::default() };
-        cast_with_options(column, field.data_type(), &options).map_err(|e| format!("column '{}': {e}", field.name()))
+        let failed = |e: ArrowError| format!("column '{}': {e}", field.name());
+        let there = cast_with_options(column, field.data_type(), &options).map_err(failed)?;
+        let back = cast_with_options(&there, column.data_type(), &options).map_err(failed)?;
+        if back.as_ref() != column.as_ref() {
+            let (name, from, to) = (field.name(), column.data_type(), field.data_type());
+            return Err(format!(
+                "column '{name}' is {from} here and {to} in the first file, which cannot hold its values"
+            ));
+        }
+        Ok(there)
     });
     let columns = columns.collect::<Result<Vec<_>, String>>()?;
     RecordBatch::try_new(Arc::clone(schema), columns).map_err(|e| e.to_string())

@@ -72,7 +72,7 @@ fn differences(report: &RebuildReport) -> String {
     };
     let mut out = String::new();
     for (table, difference) in compared {
-        let Difference { undeleted_rows, unnamed_rows, lost_rows } = difference;
+        let Difference { undeleted_rows, unnamed_rows, lost_rows, missing_rows } = difference;
         for (rows, what) in [
             (undeleted_rows, "deleted rows come back, the old ones of each UPDATE included"),
             (
@@ -80,13 +80,17 @@ fn differences(report: &RebuildReport) -> String {
                 "rows come back of files that the old catalog does not name: loads that did not end, rewritten chunks",
             ),
             (lost_rows, "rows are lost: they were not yet sealed into files"),
+            (missing_rows, "rows are lost: their files are missing or damaged"),
         ] {
             if rows > 0 {
                 out.push_str(&format!("{table}: {rows} {what}.\n"));
             }
         }
     }
-    if out.is_empty() {
+    if let Some(rows @ 1..) = report.rows_of_lost_tables {
+        out.push_str(&format!("{rows} rows are lost of tables whose description is missing.\n"));
+    }
+    if out.is_empty() && report.skipped.is_empty() {
         out.push_str("By the old catalog no deleted row comes back and no row is lost.\n");
     }
     out + lost

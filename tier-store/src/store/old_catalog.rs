@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use super::recovery::{CATALOG_FILE, with_holder};
-use crate::catalog::records::{decode_batches, decode_rows};
+use crate::catalog::records::{ChunkRecord, decode, decode_batches, decode_rows};
 use crate::catalog::{Catalog, Space, key_part};
 use crate::error::{Error, Result};
 use crate::io::files::RealFiles;
@@ -24,8 +24,8 @@ pub(super) struct OldCatalog {
 /// What it knows of rows.
 #[derive(Debug, Default)]
 struct KnownRows {
-    /// Deleted rows of each chunk it names.
-    chunks: HashMap<(TableId, ChunkId), u64>,
+    /// Rows of each chunk it names, and how many of these are deleted.
+    chunks: HashMap<(TableId, ChunkId), (u64, u64)>,
     /// Rows that are in the catalog only.
     unsealed: HashMap<TableId, u64>,
 }
@@ -55,7 +55,14 @@ impl OldCatalog {
 
     /// Deleted rows of a chunk; `Some(None)` when it names no such chunk, `None` when that cannot be told.
     pub(super) fn deleted_rows(&self, table: TableId, chunk: ChunkId) -> Option<Option<u64>> {
-        self.rows.as_ref().map(|rows| rows.chunks.get(&(table, chunk)).copied())
+        self.rows.as_ref().map(|rows| rows.chunks.get(&(table, chunk)).map(|(_, deleted)| *deleted))
+    }
+
+    /// Live rows of chunks that it names and for which `found` is false; `None` when that cannot be told.
+    pub(super) fn rows_not_found(&self, found: impl Fn(TableId, ChunkId) -> bool) -> Option<u64> {
+        let chunks = self.rows.as_ref()?.chunks.iter();
+        let missing = chunks.filter(|((table, chunk), _)| !found(*table, *chunk));
+        Some(missing.map(|(_, (rows, deleted))| rows.saturating_sub(*deleted)).sum())
     }
 
     /// Rows of a table that are in no file; `None` when that cannot be told.
@@ -68,12 +75,13 @@ impl KnownRows {
     fn of(catalog: &Catalog) -> Result<Self> {
         let mut rows = Self::default();
         let chunk = |k: &[u8]| (TableId(key_part(k, 0)), ChunkId(key_part(k, 1)));
-        catalog.scan(Space::Chunks, &[], |k, _| {
-            rows.chunks.insert(chunk(k), 0);
+        catalog.scan(Space::Chunks, &[], |k, v| {
+            rows.chunks.insert(chunk(k), (u64::from(decode::<ChunkRecord>(v, "a chunk")?.rows), 0));
             Ok(true)
         })?;
         catalog.scan(Space::Deletions, &[], |k, v| {
-            rows.chunks.insert(chunk(k), decode_rows(v)?.len());
+            let deleted = decode_rows(v)?.len();
+            rows.chunks.entry(chunk(k)).and_modify(|(_, known)| *known = deleted);
             Ok(true)
         })?;
         let mut count = |space, of: &dyn Fn(&[u8]) -> Result<u64>, more: bool| {

@@ -60,6 +60,8 @@ pub struct Difference {
     pub unnamed_rows: u64,
     /// Rows that are lost: they were not yet sealed, so no file has them.
     pub lost_rows: u64,
+    /// Rows that are lost: their files are missing or damaged.
+    pub missing_rows: u64,
 }
 
 /// A file that was left out.
@@ -78,6 +80,8 @@ pub struct RebuildReport {
     pub tables: Vec<RebuiltTable>,
     /// Files that are not part of the new catalog.
     pub skipped: Vec<SkippedFile>,
+    /// Rows of tables of the old catalog that are not found at all; `None` when it cannot be read.
+    pub rows_of_lost_tables: Option<u64>,
     /// Views and the like that the old catalog still knew.
     pub objects: u64,
     /// Where the old catalog lies now; `None` when there was none, or nothing was changed.
@@ -103,6 +107,7 @@ pub fn rebuild_catalog(data_dir: &Path, write: bool, now_unix_us: u64, watch: Wa
     found.chunks(watch)?;
     let mut report = RebuildReport {
         tables: found.tables.iter().map(|(id, table)| table.report(*id, &old)).collect(),
+        rows_of_lost_tables: old.rows_not_found(|table, _| found.tables.contains_key(&table)),
         objects: old.objects.len() as u64,
         old_catalog: None,
         written: false,
@@ -155,7 +160,11 @@ impl FoundTable {
     }
 
     fn difference(&self, id: TableId, old: &OldCatalog) -> Option<Difference> {
-        let mut difference = Difference { lost_rows: old.unsealed_rows(id)?, ..Difference::default() };
+        let mut difference = Difference {
+            lost_rows: old.unsealed_rows(id)?,
+            missing_rows: old.rows_not_found(|table, chunk| table != id || self.chunks.contains_key(&chunk))?,
+            ..Difference::default()
+        };
         for (chunk, (record, _)) in &self.chunks {
             match old.deleted_rows(id, *chunk)? {
                 Some(deleted) => difference.undeleted_rows += deleted,

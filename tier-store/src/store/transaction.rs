@@ -118,7 +118,8 @@ impl Transaction {
     /// [`Error::Invalid`] when the table was changed by another one since it was prepared.
     pub fn apply(&mut self, change: Change) -> Result<()> {
         let id = change.changed.table.id();
-        if self.tables.get(&id).is_some_and(|now| !Arc::ptr_eq(&now.view, &change.seen)) {
+        let now = self.tables.get(&id).map_or(&change.changed.base, |now| &now.view);
+        if !Arc::ptr_eq(now, &change.seen) {
             return Err(not_seen());
         }
         if !change.is_empty {

@@ -128,12 +128,15 @@ impl NewKeys {
     /// Compares beside other writers, so that little is left to do under the lock of the head.
     pub(super) fn prepare(&mut self, core: &Core, writes: &TableWrites) -> Result<()> {
         for _ in 0..ROUNDS {
-            let head = writes.table.lock_head().clone();
+            // While the deletions are carried to where their rows lie, none of these may move.
+            let locked = writes.table.lock_head();
+            let head = locked.clone();
             if self.known.as_ref().is_some_and(|known| Arc::ptr_eq(known, &head.version)) {
                 return Ok(());
             }
             let mut draft = Draft::new(core, &writes.table, &head)?;
             writes.deleted.iter().try_for_each(|(holder, rows)| draft.delete(holder, rows))?;
+            drop(locked);
             self.compare(core, &draft)?;
         }
         Ok(())

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread::JoinHandle;
 
-use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
+use arrow::array::{Array, ArrayRef, AsArray, GenericListArray, OffsetSizeTrait, RecordBatch};
 use arrow::compute::concat_batches;
 use arrow::datatypes::DataType;
 use parking_lot::Mutex;
@@ -81,6 +81,8 @@ pub struct Ingest {
     jobs: Option<SyncSender<Job>>,
     results: Receiver<(ChunkId, Result<SealedChunk>)>,
     sealed: BTreeMap<ChunkId, SealedChunk>,
+    /// Chunks handed to workers.
+    dispatched: usize,
     workers: Vec<JoinHandle<()>>,
 }
 
@@ -116,6 +118,7 @@ impl Ingest {
             jobs: Some(jobs),
             results,
             sealed: BTreeMap::new(),
+            dispatched: 0,
             workers,
         }
     }
@@ -165,6 +168,7 @@ impl Ingest {
         let memory = self.store.core().ingest_memory.take(bytes.saturating_mul(WORK_HALVES) / 2);
         let job = Job { id: self.table.allocate_chunk(), batches: std::mem::take(&mut self.pending), _memory: memory };
         self.pending_rows = 0;
+        self.dispatched += 1;
         match &self.jobs {
             Some(jobs) if !self.workers.is_empty() => jobs.send(job).map_err(|_| Error::Cancelled),
             _ => {
@@ -219,6 +223,12 @@ impl Ingest {
         while let Ok((id, sealed)) = self.results.recv() {
             self.sealed.insert(id, sealed?);
         }
+        if self.sealed.len() != self.dispatched {
+            let lost = self.dispatched - self.sealed.len();
+            return Err(Error::Invalid(format!(
+                "{lost} chunks of the ingest were lost: a thread that writes them failed"
+            )));
+        }
         Ok(std::mem::take(&mut self.sealed).into_values().collect())
     }
 }
@@ -244,15 +254,25 @@ fn work(store: &Store, table: &Table, queue: &Mutex<Receiver<Job>>, done: &Sende
 
 /// Bytes the rows of a batch take, slices counted as such.
 fn row_bytes(batch: &RecordBatch) -> u64 {
-    let of = |column: &ArrayRef| {
-        let long = match column.data_type() {
-            DataType::Utf8View => codec::long_bytes(column.as_string_view(), 0..column.len()),
-            DataType::BinaryView => codec::long_bytes(column.as_binary_view(), 0..column.len()),
-            _ => 0,
-        };
-        (column.to_data().get_slice_memory_size().unwrap_or(0) + long) as u64
-    };
-    batch.columns().iter().map(of).sum()
+    batch.columns().iter().map(|column| array_bytes(column) as u64).sum()
+}
+
+fn array_bytes(array: &ArrayRef) -> usize {
+    fn of_list<O: OffsetSizeTrait>(list: &GenericListArray<O>) -> usize {
+        let offsets = list.value_offsets();
+        let ends = offsets.first().zip(offsets.last()).map(|(first, last)| (first.as_usize(), last.as_usize()));
+        let (first, last) = ends.unwrap_or_default();
+        size_of_val(offsets) + array_bytes(&list.values().slice(first, last - first))
+    }
+    match array.data_type() {
+        DataType::Utf8View => 16 * array.len() + codec::long_bytes(array.as_string_view(), 0..array.len()),
+        DataType::BinaryView => 16 * array.len() + codec::long_bytes(array.as_binary_view(), 0..array.len()),
+        DataType::List(_) => of_list(array.as_list::<i32>()),
+        DataType::LargeList(_) => of_list(array.as_list::<i64>()),
+        DataType::FixedSizeList(..) => array_bytes(array.as_fixed_size_list().values()),
+        DataType::Struct(_) => array.as_struct().columns().iter().map(array_bytes).sum(),
+        _ => array.to_data().get_slice_memory_size().unwrap_or(0),
+    }
 }
 
 fn write_job(core: &Core, table: &Table, job: Job) -> Result<SealedChunk> {

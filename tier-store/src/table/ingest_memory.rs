@@ -1,6 +1,7 @@
 //! Memory of rows on their way into chunk files: all bulk ingests share one limit and wait for each other.
 //!
-//! Whoever holds a share finishes without asking for another, so waiting always ends.
+//! They are served in the order in which they ask, and whoever holds a share finishes without asking for another, so
+//! waiting always ends.
 
 use std::sync::Arc;
 
@@ -10,8 +11,17 @@ use parking_lot::{Condvar, Mutex};
 #[derive(Debug)]
 pub struct IngestMemory {
     limit_bytes: u64,
-    used_bytes: Mutex<u64>,
-    freed: Condvar,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    used_bytes: u64,
+    /// Who asks next gets this number.
+    next: u64,
+    /// Whose turn it is.
+    turn: u64,
 }
 
 /// Bytes in use; dropping it gives them back.
@@ -23,7 +33,7 @@ pub(crate) struct Share {
 
 impl IngestMemory {
     pub(crate) fn new(limit_bytes: u64) -> Arc<Self> {
-        Arc::new(Self { limit_bytes, used_bytes: Mutex::default(), freed: Condvar::new() })
+        Arc::new(Self { limit_bytes, state: Mutex::default(), changed: Condvar::new() })
     }
 
     /// The limit in bytes.
@@ -33,23 +43,32 @@ impl IngestMemory {
 
     /// Bytes in use now; above the limit only while one share is larger than that.
     pub fn used_bytes(&self) -> u64 {
-        *self.used_bytes.lock()
+        self.state.lock().used_bytes
     }
 
     /// Waits until there is room for `bytes`, or nothing is in use.
     pub(crate) fn take(self: &Arc<Self>, bytes: u64) -> Share {
-        let mut used_bytes = self.used_bytes.lock();
-        self.freed.wait_while(&mut used_bytes, |used| *used > 0 && used.saturating_add(bytes) > self.limit_bytes);
-        *used_bytes = used_bytes.saturating_add(bytes);
+        let mut state = self.state.lock();
+        let number = state.next;
+        state.next += 1;
+        self.changed.wait_while(&mut state, |state| {
+            let full = state.used_bytes > 0 && state.used_bytes.saturating_add(bytes) > self.limit_bytes;
+            state.turn != number || full
+        });
+        state.turn += 1;
+        state.used_bytes = state.used_bytes.saturating_add(bytes);
+        drop(state);
+        self.changed.notify_all();
         Share { memory: Arc::clone(self), bytes }
     }
 }
 
 impl Drop for Share {
     fn drop(&mut self) {
-        let mut used_bytes = self.memory.used_bytes.lock();
-        *used_bytes = used_bytes.saturating_sub(self.bytes);
-        self.memory.freed.notify_all();
+        let mut state = self.memory.state.lock();
+        state.used_bytes = state.used_bytes.saturating_sub(self.bytes);
+        drop(state);
+        self.memory.changed.notify_all();
     }
 }
 
