@@ -4,6 +4,7 @@
 //!   engine     sessions, statements, admission, query memory, DDL, COPY, ingest
 //!   system     live state as tables of schema `system`
 //!   provider   a table of the store as DataFusion sees it
+//!   joins      the order of inner joins
 //!   scan       reading chunks and the delta
 //!   sink       writing rows
 //! ```
@@ -12,6 +13,7 @@
 
 pub mod engine;
 pub mod error;
+mod joins;
 pub mod provider;
 pub mod scan;
 pub mod sink;

@@ -48,6 +48,11 @@ impl TierTable {
         &self.source.table
     }
 
+    /// What it scans.
+    pub(crate) fn source(&self) -> &Arc<ScanSource> {
+        &self.source
+    }
+
     /// The snapshot it scans.
     pub fn version(&self) -> &Arc<TableVersion> {
         &self.source.version

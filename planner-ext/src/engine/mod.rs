@@ -206,17 +206,14 @@ impl Engine {
             // A cached listing would hide files added to an external table.
             .with_object_list_cache_limit(0)
             .build_arc()?;
-        let mut builder = SessionStateBuilder::new()
+        let builder = SessionStateBuilder::new()
             .with_default_features()
             .with_type_planner(Arc::new(ArrowTypes))
             .with_runtime_env(Arc::clone(&runtime))
             .with_config(default_config(&options));
-        for rule in crate::scan::physical_rules() {
-            builder = builder.with_physical_optimizer_rule(rule);
-        }
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
         let engine = Arc::new(Self {
-            base: builder.build(),
+            base: crate::joins::with_rules(builder).build(),
             runtime,
             memory,
             admission: Admission::new(options.max_running, options.max_queued, options.queue_timeout),
@@ -354,7 +351,7 @@ fn default_config(options: &EngineOptions) -> SessionConfig {
     settings.execution.time_zone = Some("+00:00".to_owned());
     settings.execution.parquet.pushdown_filters = true;
     settings.sql_parser.map_string_types_to_utf8view = true;
-    crate::scan::session_config(config)
+    crate::joins::session_config(config)
 }
 
 /// The schema of what an update reports: one row, `rows_affected`.

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{DataType, SchemaRef};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Result, Statistics, internal_err};
@@ -32,6 +32,7 @@ use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Pla
 use parking_lot::Mutex;
 
 use super::filter::Conjunct;
+use super::keys::JoinKeys;
 use super::metrics::{ScanMetrics, WaitTimer};
 use super::pruning::{DynamicPruner, keep_chunks};
 use super::queue::{ScanQueue, ScanSpec};
@@ -59,6 +60,8 @@ pub struct ScanConfig {
     pub filters: Vec<Arc<dyn PhysicalExpr>>,
     /// Conjuncts that change at run time, over the table's schema: used where they help, not promised.
     pub dynamic: Vec<Arc<dyn PhysicalExpr>>,
+    /// Keys of joins that publish some of them.
+    pub keys: Vec<Arc<JoinKeys>>,
     /// Positions of the chunks that may hold matching rows, ascending.
     pub chunks: Arc<[u32]>,
     /// Rows after which each partition may stop.
@@ -82,9 +85,19 @@ impl ScanConfig {
     ) -> Self {
         let all = (0..source.version.chunks.len() as u32).filter(|chunk| source.live_rows(*chunk) > 0);
         let (dynamic, order) = (Vec::new(), ScanOrder::Stealing);
-        let (chunks, ordering) = (all.collect(), None);
-        let mut config =
-            Self { source, projection, filters: Vec::new(), dynamic, chunks, fetch, order, ordering, partitions: 1 };
+        let (chunks, ordering, keys) = (all.collect(), None, Vec::new());
+        let mut config = Self {
+            source,
+            projection,
+            filters: Vec::new(),
+            dynamic,
+            keys,
+            chunks,
+            fetch,
+            order,
+            ordering,
+            partitions: 1,
+        };
         config.add_filters(filters);
         // No more partitions than items: a partition costs a task and, above it, hash tables.
         config.partitions = config.needed_items().len().clamp(1, target_partitions.max(1));
@@ -124,7 +137,7 @@ impl ScanConfig {
     }
 
     /// An expression over the output, rewritten to the table's schema.
-    fn to_table(&self, expr: &Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>> {
+    pub(super) fn to_table(&self, expr: &Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>> {
         let rewrite = |e: Arc<dyn PhysicalExpr>| match e.downcast_ref::<Column>() {
             Some(column) => match self.projection.get(column.index()) {
                 Some(index) => Ok(Transformed::yes(Arc::new(Column::new(column.name(), *index)) as _)),
@@ -206,6 +219,30 @@ impl TierScanExec {
         Ok(Arc::new(Self::try_new(config)?))
     }
 
+    /// The same with `keys`, of type `data_type`, for the filter of their join; `None` when it does not take that, or not
+    /// on a plain column of that type.
+    pub(super) fn with_keys(
+        &self,
+        keys: &Arc<JoinKeys>,
+        data_type: &DataType,
+    ) -> Option<Result<Arc<dyn ExecutionPlan>>> {
+        let filter = self.config.dynamic.iter().find(|filter| filter.expression_id() == Some(keys.filter()))?;
+        let [column] = filter.children().try_into().ok()?;
+        let column = column.downcast_ref::<Column>()?;
+        let field = self.config.source.schema().fields().get(column.index())?;
+        (field.data_type() == data_type).then(|| self.changed(|config| config.keys.push(Arc::clone(keys))))
+    }
+
+    /// The same with those run-time filters for which `keeps` is true; `None` when these are all.
+    pub(super) fn keeping_dynamic(
+        &self,
+        keeps: impl Fn(&Arc<dyn PhysicalExpr>) -> bool,
+    ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+        let kept: Vec<_> = self.config.dynamic.iter().filter(|filter| keeps(filter)).cloned().collect();
+        let fewer = kept.len() < self.config.dynamic.len();
+        fewer.then(|| self.changed(|config| config.dynamic = kept)).transpose()
+    }
+
     fn queue(&self, context: &TaskContext) -> Result<ScanQueue> {
         let config = &self.config;
         let conjuncts: Vec<_> = config.filters.iter().chain(&config.dynamic).cloned().collect();
@@ -225,7 +262,7 @@ impl TierScanExec {
         let position = |p: &usize| columns.iter().position(|c| c == p);
         let spec = ScanSpec {
             output: config.projection.iter().filter_map(position).collect(),
-            conjuncts: Conjunct::bind_all(&conjuncts, config.source.schema(), &columns)?.into(),
+            conjuncts: Conjunct::bind_all(&conjuncts, &config.keys, config.source.schema(), &columns)?.into(),
             source: Arc::clone(&config.source),
             columns,
             schema: Arc::clone(&self.schema),

@@ -21,6 +21,7 @@ use datafusion::physical_expr::{DynamicFilterTracking, PhysicalExpr};
 use datafusion::physical_expr_common::physical_expr::{snapshot_generation, snapshot_physical_expr};
 use parking_lot::Mutex;
 
+use super::keys::JoinKeys;
 use super::membership::{self, Membership};
 use super::metrics::now;
 use super::pruning::widen;
@@ -43,6 +44,8 @@ pub(super) struct Conjunct {
     dynamic: bool,
     /// Of a run-time filter: the bitmap of its generation, once a partition found that it pays.
     membership: Arc<Mutex<Shared>>,
+    /// Of a join's run-time filter: the join's keys.
+    keys: Option<Arc<JoinKeys>>,
 }
 
 /// A bitmap and the generation it was made of.
@@ -59,12 +62,22 @@ impl Conjunct {
         let slots = used.iter().filter_map(|u| columns.iter().position(|c| c == u)).collect();
         let cost = if dynamic { DYNAMIC_COST } else { cost(expr, schema) };
         let expr = reassign_expr_columns(Arc::clone(expr), &narrow)?;
-        Ok(Self { expr, schema: narrow, slots, cost, dynamic, membership: Arc::default() })
+        Ok(Self { expr, schema: narrow, slots, cost, dynamic, membership: Arc::default(), keys: None })
     }
 
     /// Binds all filters, cheapest first; equal ones keep their order.
-    pub(super) fn bind_all(filters: &[Arc<dyn PhysicalExpr>], schema: &Schema, columns: &[usize]) -> Result<Vec<Self>> {
-        let mut bound = filters.iter().map(|f| Self::bind(f, schema, columns)).collect::<Result<Vec<_>>>()?;
+    pub(super) fn bind_all(
+        filters: &[Arc<dyn PhysicalExpr>],
+        keys: &[Arc<JoinKeys>],
+        schema: &Schema,
+        columns: &[usize],
+    ) -> Result<Vec<Self>> {
+        let of_join = |f: &Arc<dyn PhysicalExpr>| {
+            let filter = f.expression_id()?;
+            keys.iter().find(|keys| keys.filter() == filter).cloned()
+        };
+        let bind = |f| Ok(Self { keys: of_join(f), ..Self::bind(f, schema, columns)? });
+        let mut bound = filters.iter().map(bind).collect::<Result<Vec<_>>>()?;
         bound.sort_by_key(|c| c.cost);
         Ok(bound)
     }
@@ -153,6 +166,8 @@ pub(super) struct SliceFilter {
 #[derive(Debug, Default)]
 struct Worth {
     current: Option<Current>,
+    /// The keys of its join, once they are all known.
+    keys: Option<Arc<Membership>>,
     seen: usize,
     removed: usize,
     spent_ns: u64,
@@ -199,6 +214,10 @@ impl Worth {
 
     /// Before `rows` more rows are asked: takes up the filter's newest form, and its bitmap once that pays.
     fn prepare(&mut self, conjunct: &Conjunct, rows: usize) -> Result<()> {
+        if let Some(keys) = conjunct.keys.as_ref().and_then(|keys| keys.complete()) {
+            self.keys.get_or_insert_with(|| Arc::clone(keys));
+            return Ok(());
+        }
         let current = Self::current(&mut self.current, conjunct)?;
         current.asked += rows;
         // A value of the range costs as much as a row: with half as many rows asked, as many are likely to come.
@@ -213,9 +232,13 @@ impl Worth {
 
     /// The rows of `batch` that pass `conjunct`; `None` when all.
     fn pass(&self, conjunct: &Conjunct, batch: &RecordBatch, selection: &Selection) -> Result<Option<BooleanArray>> {
-        let Some(current) = &self.current else { return Ok(None) };
-        let tested = current.membership.as_ref().and_then(|m| m.test(batch.columns().first()?));
-        tested.map_or_else(|| conjunct.pass(&current.expr, batch, selection), mask_of)
+        let of_values = self.keys.as_ref().or(self.current.as_ref().and_then(|c| c.membership.as_ref()));
+        let tested = of_values.and_then(|m| m.test(batch.columns().first()?));
+        match (tested, &self.current) {
+            (Some(tested), _) => mask_of(tested),
+            (None, Some(current)) => conjunct.pass(&current.expr, batch, selection),
+            (None, None) => Ok(None),
+        }
     }
 
     /// The filter as it is now. Routing rows to the branch of their hash costs several times a branch, so a row that

@@ -1,4 +1,5 @@
-//! A run-time filter over one integer column, as a bitmap of the values that pass.
+//! A run-time filter over one integer column, as a bitmap of the values that pass or, made of a join's keys, a bitmap or a
+//! Bloom filter of them.
 //!
 //! A join publishes `low <= key AND key <= high AND lookup(key)`. Where the range is not much larger than the number of
 //! rows asked, it pays to ask each value of the range once: testing a bit takes a tenth of hashing and probing. Any
@@ -18,14 +19,27 @@ use datafusion::physical_expr::expressions::{BinaryExpr, Column, Literal};
 
 use super::filter::mask_of;
 
-/// Values of the largest range that gets a bitmap, of half a megabyte.
+/// Values of the largest range that is asked one by one, for a bitmap of half a megabyte.
 const MOST_VALUES: u64 = 1 << 22;
+/// Keys get a bitmap where their range takes no more bits than this, or than a few per key; else a Bloom filter.
+const SMALL_BITMAP_BITS: u64 = 1 << 23;
+const BITMAP_BITS_PER_KEY: u64 = 32;
 
 /// The values of one column that pass a filter.
 #[derive(Debug)]
-pub(super) struct Membership {
-    low: i64,
-    words: Vec<u64>,
+pub(super) enum Membership {
+    /// One bit per value from `low` on.
+    Bitmap {
+        /// The first value.
+        low: i64,
+        /// The bits.
+        words: Vec<u64>,
+    },
+    /// Four bits per value in one word: one of about 400 values passes that should not.
+    Bloom {
+        /// The bits; their number is a power of two.
+        words: Vec<u64>,
+    },
 }
 
 /// The range outside of which no value of the schema's one column passes; `None` when it is open, too wide, or the
@@ -86,7 +100,33 @@ impl Membership {
             let Some(next) = end.checked_add(1) else { break };
             start = next;
         }
-        Ok(Self { low, words })
+        Ok(Self::Bitmap { low, words })
+    }
+
+    /// Passes `keys`, and perhaps few other values.
+    pub(super) fn of_keys(keys: &[i64]) -> Self {
+        let (Some(low), Some(high)) = (keys.iter().min().copied(), keys.iter().max().copied()) else {
+            return Self::Bitmap { low: 0, words: Vec::new() };
+        };
+        let range = high.abs_diff(low);
+        if range < SMALL_BITMAP_BITS.max(BITMAP_BITS_PER_KEY * keys.len() as u64) {
+            let mut words = vec![0_u64; (range / 64 + 1) as usize];
+            for key in keys {
+                let place = key.abs_diff(low);
+                if let Some(word) = words.get_mut((place / 64) as usize) {
+                    *word |= 1 << (place % 64);
+                }
+            }
+            return Self::Bitmap { low, words };
+        }
+        let mut words = vec![0_u64; (keys.len() / 4).next_power_of_two().max(2)];
+        for key in keys {
+            let (place, bits) = bloom(*key, words.len());
+            if let Some(word) = words.get_mut(place) {
+                *word |= bits;
+            }
+        }
+        Self::Bloom { words }
     }
 
     fn ask(expr: &Arc<dyn PhysicalExpr>, schema: &SchemaRef, values: &Int64Array) -> Result<Vec<u64>> {
@@ -123,14 +163,32 @@ impl Membership {
 
     fn test_as<T: ArrowPrimitiveType<Native: Into<i64>>>(&self, column: &PrimitiveArray<T>) -> BooleanBuffer {
         let values: &[T::Native] = column.values();
-        BooleanBuffer::collect_bool(values.len(), |row| {
-            let value: i64 = values.get(row).map_or(i64::MIN, |value| (*value).into());
-            // Below `low` it wraps to far above the last word.
-            let place = value.wrapping_sub(self.low) as u64;
-            let word = usize::try_from(place / 64).ok().and_then(|word| self.words.get(word));
-            word.is_some_and(|word| word >> (place % 64) & 1 == 1)
-        })
+        let value = |row: usize| values.get(row).map_or(i64::MIN, |value| (*value).into());
+        match self {
+            Self::Bitmap { low, words } => BooleanBuffer::collect_bool(values.len(), |row| {
+                // Below `low` it wraps to far above the last word.
+                let place = value(row).wrapping_sub(*low) as u64;
+                let word = usize::try_from(place / 64).ok().and_then(|word| words.get(word));
+                word.is_some_and(|word| word >> (place % 64) & 1 == 1)
+            }),
+            Self::Bloom { words } => BooleanBuffer::collect_bool(values.len(), |row| {
+                let (place, bits) = bloom(value(row), words.len());
+                words.get(place).is_some_and(|word| word & bits == bits)
+            }),
+        }
     }
+}
+
+/// The word of a value in a Bloom filter of `words` words, a power of two, and its bits there.
+#[inline]
+fn bloom(value: i64, words: usize) -> (usize, u64) {
+    // The finalizer of MurmurHash3: every bit of the value changes every bit of the hash.
+    let mut hash = value as u64;
+    hash = (hash ^ hash >> 33).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    hash = (hash ^ hash >> 33).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+    hash ^= hash >> 33;
+    let bits = 1 << (hash & 63) | 1 << (hash >> 6 & 63) | 1 << (hash >> 12 & 63) | 1 << (hash >> 18 & 63);
+    ((hash >> 24) as usize & (words - 1), bits)
 }
 
 #[cfg(test)]
@@ -167,6 +225,25 @@ mod tests {
             let slice = mask_of(bitmap.test(&column.slice(77, 300)).unwrap()).unwrap().unwrap();
             assert_eq!(slice, expected.slice(77, 300));
         }
+    }
+
+    #[test]
+    fn all_keys_pass_and_few_others() {
+        for (step, exact) in [(1, true), (700, true), (1 << 40, false)] {
+            let keys: Vec<i64> = (-5000..5000).map(|n: i64| n.wrapping_mul(step) ^ 1).collect();
+            let filter = Membership::of_keys(&keys);
+            assert_eq!(matches!(filter, Membership::Bitmap { .. }), exact);
+            let passed = |values: Vec<i64>| {
+                let column: ArrayRef = Arc::new(Int64Array::from(values));
+                mask_of(filter.test(&column).unwrap()).unwrap().map_or(column.len(), |mask| mask.true_count())
+            };
+            assert_eq!(passed(keys), 10_000);
+            let others = passed((0..100_000).map(|n| 7_000_000_000 + n * 12_345_678_901).collect());
+            assert!(others < if exact { 1 } else { 2000 }, "{others}");
+        }
+        let nothing = Membership::of_keys(&[]);
+        let column: ArrayRef = Arc::new(Int64Array::from(vec![0, 1, i64::MIN]));
+        assert_eq!(mask_of(nothing.test(&column).unwrap()).unwrap().unwrap().true_count(), 0);
     }
 
     #[test]

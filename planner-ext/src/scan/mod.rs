@@ -6,7 +6,9 @@
 //!   open        a chunk whose columns are in reach; counts its segments once when done
 //!   stream      one partition: slices of chunks -> filter -> batches
 //!   filter      conjuncts on a slice, cheapest first; dynamic ones only while they pay
-//!   membership  a run-time filter on one integer column as a bitmap
+//!   membership  a run-time filter on one integer column as a bitmap or Bloom filter
+//!   keys        the keys of a join's build side, on their way to the scan of its other side
+//!   pushdown    DataFusion's push-down of filters, corrected where names of columns are not unique
 //!   pruning     which chunks a predicate can match, by their bounds
 //!   statistics  what the planner may believe about the rows of a scan
 //!   metrics     what EXPLAIN ANALYZE shows
@@ -17,31 +19,44 @@
 
 mod exec;
 mod filter;
+mod keys;
 mod membership;
 mod metrics;
 mod open;
 mod pruning;
+mod pushdown;
 mod queue;
 mod source;
 mod statistics;
 mod stream;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::sync::Arc;
 
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
+use datafusion::physical_plan::filter_pushdown::FilterPushdownPhase;
 use datafusion::prelude::SessionConfig;
 
 pub use exec::{ScanConfig, ScanOrder, TierScanExec};
+use pushdown::CheckedPushdown;
 pub use source::{ROW_COLUMN, ScanSource};
 
 /// Rows of a slice: the unit of filtering and of output.
 pub const SLICE_ROWS: usize = 8192;
 
-/// Physical optimizer rules the scan brings along; they run after DataFusion's own.
-pub fn physical_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
-    Vec::new()
+/// DataFusion's physical optimizer rules with ours among them.
+pub(crate) fn physical_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
+    let mut rules = PhysicalOptimizer::new().rules;
+    for phase in [FilterPushdownPhase::Pre, FilterPushdownPhase::Post] {
+        let checked = CheckedPushdown::new(phase);
+        if let Some(rule) = rules.iter_mut().find(|rule| rule.name() == checked.name()) {
+            *rule = Arc::new(checked);
+        }
+    }
+    rules.push(Arc::new(keys::JoinKeysRule));
+    rules
 }
 
 /// Largest build side of a join that is collected into one hash table, in bytes and, where those are unknown, rows.

@@ -56,6 +56,28 @@ pub(super) fn scan_statistics(config: &ScanConfig) -> Result<Statistics> {
     Ok(if config.dynamic.is_empty() { output } else { output.to_inexact() })
 }
 
+impl ScanSource {
+    /// Rows that are expected to pass `filters`, over the table's schema; `None` when that cannot be told.
+    pub(crate) fn estimated_rows(self: &Arc<Self>, filters: Vec<Arc<dyn PhysicalExpr>>) -> Option<f64> {
+        let config = ScanConfig::new(Arc::clone(self), Vec::new(), filters, None, 1);
+        scan_statistics(&config).ok()?.num_rows.get_value().map(|rows| *rows as f64)
+    }
+
+    /// Distinct values that a column is expected to have, filters aside: no more than rows, nor than its range has.
+    pub(crate) fn distinct(&self, column: usize) -> f64 {
+        let rows = self.version.live_rows() as f64;
+        let all: Vec<u32> = (0..self.version.chunks.len() as u32).collect();
+        let Ok(known) = column_statistics(self, &all, column) else { return rows };
+        let range = match (known.min_value.get_value(), known.max_value.get_value()) {
+            (Some(min), Some(max)) if min.data_type().is_integer() || min.data_type().is_temporal() => {
+                min.distance(max)
+            }
+            _ => None,
+        };
+        range.map_or(rows, |range| rows.min(range as f64 + 1.0))
+    }
+}
+
 /// The share of rows that `filters` keep of samples of `chunks`; `None` without samples or when a filter fails on them.
 fn sampled_selectivity(source: &ScanSource, chunks: &[u32], filters: &[Arc<dyn PhysicalExpr>]) -> Option<f64> {
     if filters.is_empty() {
@@ -64,7 +86,7 @@ fn sampled_selectivity(source: &ScanSource, chunks: &[u32], filters: &[Arc<dyn P
     let mut columns: Vec<usize> = filters.iter().flat_map(collect_columns).map(|c| c.index()).collect();
     columns.sort_unstable();
     columns.dedup();
-    let conjuncts = Conjunct::bind_all(filters, source.schema(), &columns).ok()?;
+    let conjuncts = Conjunct::bind_all(filters, &[], source.schema(), &columns).ok()?;
     let mut filter = SliceFilter::new(conjuncts.into());
     let (mut seen, mut kept) = (0, 0);
     for position in source.version.sampled_chunks().filter(|p| chunks.binary_search(&(*p as u32)).is_ok()) {

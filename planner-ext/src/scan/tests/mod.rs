@@ -15,6 +15,7 @@ use arrow::compute::{concat_batches, filter_record_batch};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use datafusion::catalog::MemTable;
+use datafusion::execution::SessionStateBuilder;
 use datafusion::physical_plan::{ExecutionPlan, collect};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use roaring::RoaringBitmap;
@@ -158,7 +159,7 @@ impl Fixture {
 
     /// The same with the expected rows in a `MemTable`.
     pub fn oracle(&self) -> SessionContext {
-        let context = context(1);
+        let context = SessionContext::new_with_config(SessionConfig::new().with_target_partitions(1));
         let table = MemTable::try_new(schema(), vec![self.expected.clone()]).unwrap();
         context.register_table("t", Arc::new(table)).unwrap();
         self.with_dimension(context)
@@ -188,8 +189,9 @@ impl Fixture {
 }
 
 fn context(partitions: usize) -> SessionContext {
-    let config = super::session_config(SessionConfig::new().with_target_partitions(partitions));
-    SessionContext::new_with_config(config)
+    let config = crate::joins::session_config(SessionConfig::new().with_target_partitions(partitions));
+    let builder = SessionStateBuilder::new().with_default_features().with_config(config);
+    SessionContext::new_with_state(crate::joins::with_rules(builder).build())
 }
 
 /// A plan and its result.

@@ -20,10 +20,17 @@ fn predicate(rng: &mut Rng, rows: u64) -> String {
         11 => format!("i <> 0 AND 1000 / i > {}", rng.below(20)),
         _ => format!("k = {}", rng.below(rows)),
     };
+    // A guard guards what stands beside it; whether it does below an OR or NOT depends on the rows of a batch.
+    let plain = |rng: &mut Rng| loop {
+        let atom = atom(rng);
+        if !atom.contains('/') {
+            break atom;
+        }
+    };
     match rng.below(5) {
         0 => atom(rng),
-        1 => format!("({}) OR ({})", atom(rng), atom(rng)),
-        2 => format!("NOT ({})", atom(rng)),
+        1 => format!("({}) OR ({})", plain(rng), plain(rng)),
+        2 => format!("NOT ({})", plain(rng)),
         3 => format!("({}) AND ({})", atom(rng), atom(rng)),
         _ => format!("({}) AND ({}) AND ({})", atom(rng), atom(rng), atom(rng)),
     }

@@ -1,0 +1,296 @@
+//! Relations and what joins them.
+//!
+//! Columns that equalities make equal form a class: `a.x = b.y AND b.y = c.z` joins `a` with `c` as well. Any other
+//! condition is applied at the lowest join that has all its columns.
+//!
+//! Rows of a set of relations do not depend on the order in which they are joined. They are the product of the
+//! relations' rows and of what each equality keeps: `1 / max(distinct left, distinct right)`. Several equalities between
+//! the same relations are not independent: together they have no more distinct values than a relation has rows, so that
+//! a key of two columns is one (TPC-H: partsupp).
+
+use std::collections::HashMap;
+
+use datafusion::common::Column;
+use datafusion::logical_expr::{BinaryExpr, Expr, LogicalPlan, Operator};
+
+use super::estimate::Estimate;
+
+/// A set of relations, by number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+pub(super) struct Relations(u64);
+
+impl Relations {
+    /// Most relations of a region.
+    pub(super) const MOST: usize = 64;
+
+    pub(super) fn one(number: usize) -> Self {
+        Self(1 << number)
+    }
+
+    pub(super) fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    pub(super) fn count(self) -> usize {
+        self.0.count_ones() as usize
+    }
+
+    pub(super) fn numbers(self) -> impl Iterator<Item = usize> {
+        (0..Self::MOST).filter(move |number| self.0 >> number & 1 == 1)
+    }
+
+    fn has(self, number: usize) -> bool {
+        self.0 >> number & 1 == 1
+    }
+
+    fn within(self, other: Self) -> bool {
+        self.0 & !other.0 == 0
+    }
+
+    fn meets(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+}
+
+/// A column of a class.
+#[derive(Debug)]
+struct Member {
+    relation: usize,
+    column: Column,
+    distinct: f64,
+}
+
+/// A condition that is no equality of two columns.
+#[derive(Debug)]
+struct Condition {
+    expr: Expr,
+    relations: Relations,
+    /// Of an equality of two expressions: the relations of its sides.
+    sides: Option<(Relations, Relations)>,
+    selectivity: f64,
+}
+
+/// The relations of a region, what they are estimated to hold, and the conditions between them.
+#[derive(Debug)]
+pub(super) struct Graph {
+    estimates: Vec<Estimate>,
+    classes: Vec<Vec<Member>>,
+    conditions: Vec<Condition>,
+    /// Relations from many rows to few.
+    by_size: Vec<usize>,
+}
+
+/// Share of pairs that a comparison of two relations keeps which is no equality.
+const COMPARISON_SELECTIVITY: f64 = 1.0 / 3.0;
+
+impl Graph {
+    /// The graph; `None` when a condition's columns cannot be told apart.
+    pub(super) fn new(relations: &[LogicalPlan], estimates: Vec<Estimate>, conditions: Vec<Expr>) -> Option<Self> {
+        let mut by_size: Vec<usize> = (0..relations.len()).collect();
+        by_size.sort_by(|a, b| {
+            let base = |n: &usize| estimates.get(*n).map_or(0.0, |e| e.base_rows);
+            base(b).total_cmp(&base(a))
+        });
+        let mut graph = Self { estimates, classes: Vec::new(), conditions: Vec::new(), by_size };
+        let mut classes = Classes::default();
+        for expr in conditions {
+            let columns = expr.column_refs();
+            let places: HashMap<&Column, (usize, usize)> =
+                columns.iter().map(|c| Some((*c, place(relations, c)?))).collect::<Option<_>>()?;
+            let of = |expr: &Expr| {
+                let columns = expr.column_refs();
+                let numbers = columns.iter().filter_map(|c| places.get(*c)).map(|(number, _)| Relations::one(*number));
+                numbers.fold(Relations::default(), Relations::with)
+            };
+            if let Some((left, right)) = equality(&expr)
+                && let (Expr::Column(a), Expr::Column(b)) = (left, right)
+                && let (Some(at), Some(bt)) = (places.get(a), places.get(b))
+                && at.0 != bt.0
+                && data_type(relations, *at) == data_type(relations, *bt)
+            {
+                classes.unite((at.0, a.clone(), at.1), (bt.0, b.clone(), bt.1));
+                continue;
+            }
+            let whole = of(&expr);
+            let sides = equality(&expr).map(|(left, right)| (of(left), of(right)));
+            let sides = sides.filter(|(a, b)| a.count() > 0 && b.count() > 0 && !a.meets(*b));
+            let selectivity = match (whole.count(), sides) {
+                // Applied to the relation itself.
+                (0 | 1, _) => 1.0,
+                (_, Some((a, b))) => 1.0 / graph.product(a).min(graph.product(b)),
+                (_, None) => COMPARISON_SELECTIVITY,
+            };
+            graph.conditions.push(Condition { expr, relations: whole, sides, selectivity });
+        }
+        graph.classes = classes.finish(&graph.estimates);
+        Some(graph)
+    }
+
+    fn product(&self, relations: Relations) -> f64 {
+        relations.numbers().filter_map(|n| self.estimates.get(n)).map(|e| e.base_rows).product::<f64>().max(1.0)
+    }
+
+    /// Conditions on one relation alone: those written, and that its columns of one class are equal.
+    pub(super) fn own_conditions(&self, number: usize) -> Vec<Expr> {
+        let own = self.conditions.iter().filter(|c| c.relations == Relations::one(number));
+        let mut found: Vec<Expr> = own.map(|c| c.expr.clone()).collect();
+        for class in &self.classes {
+            let members: Vec<&Member> = class.iter().filter(|m| m.relation == number).collect();
+            for pair in members.windows(2) {
+                if let [a, b] = pair {
+                    found.push(Expr::Column(a.column.clone()).eq(Expr::Column(b.column.clone())));
+                }
+            }
+        }
+        found
+    }
+
+    /// The keys and the other conditions of a join of two disjoint sets: what holds between them and not yet within.
+    pub(super) fn conditions_between(&self, left: Relations, right: Relations) -> (Vec<(Expr, Expr)>, Vec<Expr>) {
+        let mut keys = Vec::new();
+        for class in &self.classes {
+            if let (Some(a), Some(b)) = (self.key(class, left), self.key(class, right)) {
+                keys.push((Expr::Column(a.column.clone()), Expr::Column(b.column.clone())));
+            }
+        }
+        let mut others = Vec::new();
+        let both = left.with(right);
+        // One without any column belongs to the join that completes the region.
+        let complete = both.count() == self.estimates.len();
+        for condition in &self.conditions {
+            let needed = condition.relations;
+            let here = needed.within(both) && !needed.within(left) && !needed.within(right);
+            if !here && !(complete && needed.count() == 0) {
+                continue;
+            }
+            match (condition.sides, equality(&condition.expr)) {
+                (Some((a, b)), Some((x, y))) if a.within(left) && b.within(right) => keys.push((x.clone(), y.clone())),
+                (Some((a, b)), Some((x, y))) if b.within(left) && a.within(right) => keys.push((y.clone(), x.clone())),
+                _ => others.push(condition.expr.clone()),
+            }
+        }
+        (keys, others)
+    }
+
+    /// The column of a class by which a set is joined. They are all equal; a filter made of the other side while the
+    /// query runs goes to the scan of this one, so it is that of the largest relation.
+    fn key<'a>(&self, class: &'a [Member], set: Relations) -> Option<&'a Member> {
+        let rows = |m: &Member| self.estimates.get(m.relation).map_or(0.0, |e| e.rows);
+        class.iter().filter(|m| set.has(m.relation)).max_by(|a, b| rows(a).total_cmp(&rows(b)))
+    }
+
+    /// True when a condition joins the two sets.
+    pub(super) fn connected(&self, left: Relations, right: Relations) -> bool {
+        let has = |class: &[Member], set: Relations| class.iter().any(|m| set.has(m.relation));
+        self.classes.iter().any(|class| has(class, left) && has(class, right))
+            || self
+                .conditions
+                .iter()
+                .filter_map(|c| c.sides)
+                .any(|(a, b)| (a.within(left) && b.within(right)) || (b.within(left) && a.within(right)))
+    }
+
+    /// The relations in sets that conditions connect.
+    pub(super) fn components(&self) -> Vec<Relations> {
+        let mut components: Vec<Relations> = Vec::new();
+        for number in 0..self.estimates.len() {
+            let mut whole = Relations::one(number);
+            // What it connects becomes one; until nothing changes, as conditions may need several relations.
+            while let Some(at) = components.iter().position(|c| self.connected(*c, whole)) {
+                whole = whole.with(components.swap_remove(at));
+            }
+            components.push(whole);
+        }
+        components
+    }
+
+    /// Estimated rows of the join of a set.
+    pub(super) fn rows(&self, set: Relations) -> f64 {
+        let mut joined = Relations::default();
+        let mut rows = 1.0;
+        for number in self.by_size.iter().copied().filter(|number| set.has(*number)) {
+            let Some(estimate) = self.estimates.get(number) else { continue };
+            rows *= estimate.rows * self.kept(joined, number);
+            joined = joined.with(Relations::one(number));
+        }
+        let conditions = self.conditions.iter().filter(|c| c.relations.count() > 1 && c.relations.within(set));
+        (rows * conditions.map(|c| c.selectivity).product::<f64>()).max(1.0)
+    }
+
+    /// The share of pairs that the equalities between `joined` and one more relation keep.
+    fn kept(&self, joined: Relations, number: usize) -> f64 {
+        // Per equality: distinct values there and here. Per relation with a column in all of them: those together.
+        let least = |class: &[Member], in_set: &dyn Fn(usize) -> bool| {
+            class.iter().filter(|m| in_set(m.relation)).map(|m| m.distinct).reduce(f64::min)
+        };
+        let crossing: Vec<(&Vec<Member>, f64)> = self
+            .classes
+            .iter()
+            .filter_map(|class| {
+                let there = least(class, &|relation| joined.has(relation))?;
+                let here = least(class, &|relation| relation == number)?;
+                Some((class, there.max(here)))
+            })
+            .collect();
+        let independent: f64 = crossing.iter().map(|(_, distinct)| 1.0 / distinct).product();
+        if crossing.len() < 2 {
+            return independent;
+        }
+        let together = joined.with(Relations::one(number)).numbers().filter_map(|relation| {
+            let each = crossing.iter().map(|(class, _)| least(class, &|other| other == relation));
+            let product: f64 = each.collect::<Option<Vec<_>>>()?.into_iter().product();
+            Some(product.min(self.estimates.get(relation)?.base_rows))
+        });
+        together.reduce(f64::min).map_or(independent, |distinct| independent.max(1.0 / distinct.max(1.0)))
+    }
+}
+
+fn equality(expr: &Expr) -> Option<(&Expr, &Expr)> {
+    match expr {
+        Expr::BinaryExpr(BinaryExpr { left, op: Operator::Eq, right }) => Some((left, right)),
+        _ => None,
+    }
+}
+
+/// The one relation that has the column, and where.
+fn place(relations: &[LogicalPlan], column: &Column) -> Option<(usize, usize)> {
+    let mut found =
+        relations.iter().enumerate().filter_map(|(n, r)| Some((n, r.schema().maybe_index_of_column(column)?)));
+    let first = found.next()?;
+    found.next().is_none().then_some(first)
+}
+
+fn data_type(relations: &[LogicalPlan], (relation, column): (usize, usize)) -> Option<&arrow::datatypes::DataType> {
+    let field = relations.get(relation)?.schema().fields().get(column)?;
+    Some(field.data_type())
+}
+
+/// Classes while equalities come in.
+#[derive(Debug, Default)]
+struct Classes(Vec<Vec<Named>>);
+
+/// Relation, column, position of the column in the relation.
+type Named = (usize, Column, usize);
+
+impl Classes {
+    fn unite(&mut self, a: Named, b: Named) {
+        let mut whole = vec![a, b];
+        let (joined, rest): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.0).into_iter().partition(|class| whole.iter().any(|m| class.contains(m)));
+        for member in joined.into_iter().flatten() {
+            if !whole.contains(&member) {
+                whole.push(member);
+            }
+        }
+        self.0 = rest;
+        self.0.push(whole);
+    }
+
+    fn finish(self, estimates: &[Estimate]) -> Vec<Vec<Member>> {
+        let member = |(relation, column, at): Named| {
+            let known = estimates.get(relation).and_then(|e| e.distinct.get(at).copied());
+            Member { relation, column, distinct: known.unwrap_or(1.0).max(1.0) }
+        };
+        self.0.into_iter().map(|class| class.into_iter().map(member).collect()).collect()
+    }
+}

@@ -1,0 +1,217 @@
+//! The order of inner joins.
+//!
+//! DataFusion joins tables in the order of the statement. This rule takes maximal trees of inner joins apart, estimates
+//! how many rows each way of putting them together would carry, and puts them together the cheapest way: all ways for
+//! up to ten relations, pair by pair above (docs/design/joins.md).
+//!
+//! ```text
+//!   estimate   rows and distinct values of a relation, from the tables' own statistics and samples
+//!   graph      relations, classes of equal columns, other conditions; rows of any set of relations
+//!   enumerate  the cheapest tree
+//!   sizes      bytes of intermediate results, for the side that a join builds
+//! ```
+
+mod enumerate;
+mod estimate;
+mod graph;
+mod sizes;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::{NullEquality, Result, internal_err};
+use datafusion::execution::SessionStateBuilder;
+use datafusion::logical_expr::utils::conjunction;
+use datafusion::logical_expr::{Expr, Join, JoinConstraint, JoinType, LogicalPlan, LogicalPlanBuilder, Projection};
+use datafusion::optimizer::{Optimizer, OptimizerConfig, OptimizerRule};
+use datafusion::prelude::SessionConfig;
+
+use enumerate::Tree;
+use graph::{Graph, Relations};
+
+datafusion::common::extensions_options! {
+    /// Options of planning, below `terrace.`.
+    pub struct PlannerOptions {
+        /// Order inner joins by estimated cost; without it they run in the order of the statement.
+        pub join_order: bool, default = true
+    }
+}
+
+impl datafusion::common::config::ConfigExtension for PlannerOptions {
+    const PREFIX: &'static str = "terrace";
+}
+
+/// Planning as Terrace does it: our rules among DataFusion's.
+pub(crate) fn with_rules(builder: SessionStateBuilder) -> SessionStateBuilder {
+    let builder = builder.with_optimizer_rules(optimizer_rules()).with_statistics_registry(sizes::registry());
+    builder.with_physical_optimizer_rules(crate::scan::physical_rules())
+}
+
+/// Session options that the rules want.
+pub(crate) fn session_config(config: SessionConfig) -> SessionConfig {
+    let mut config = crate::scan::session_config(config).with_option_extension(PlannerOptions::default());
+    config.options_mut().optimizer.use_statistics_registry = true;
+    config
+}
+
+fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
+    let mut rules = Optimizer::new().rules;
+    // Filters have reached the scans then, so their effect can be estimated, and columns are not yet cut between joins.
+    let at = rules.iter().rposition(|rule| rule.name() == "push_down_filter").map_or(rules.len(), |at| at + 1);
+    rules.insert(at, Arc::new(JoinOrder));
+    rules
+}
+
+/// Relations from which on an order is looked for; DataFusion chooses the side to build for two.
+const FEWEST_RELATIONS: usize = 3;
+
+/// What the estimated cost has to fall to before an order is changed: estimates are not that exact.
+const WORTH: f64 = 0.9;
+
+/// The rule.
+#[derive(Debug)]
+pub(crate) struct JoinOrder;
+
+impl OptimizerRule for JoinOrder {
+    fn name(&self) -> &str {
+        "join_order"
+    }
+
+    fn rewrite(&self, plan: LogicalPlan, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
+        let options = config.options();
+        if options.extensions.get::<PlannerOptions>().is_some_and(|options| !options.join_order) {
+            return Ok(Transformed::no(plan));
+        }
+        order_below(plan)
+    }
+}
+
+/// Orders every tree of inner joins in `plan`, subqueries included.
+fn order_below(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+    let plan = match Region::of(&plan) {
+        Some(region) => match region.ordered(&plan)? {
+            Some(ordered) => return Ok(Transformed::yes(ordered)),
+            None => plan,
+        },
+        None => plan,
+    };
+    let below =
+        plan.map_uncorrelated_subqueries(order_below)?.transform_sibling(|plan| plan.map_children(order_below))?;
+    match below.transformed {
+        true => below.map_data(LogicalPlan::recompute_schema),
+        false => Ok(below),
+    }
+}
+
+/// A tree of inner joins, taken apart.
+#[derive(Debug, Default)]
+struct Region {
+    relations: Vec<LogicalPlan>,
+    conditions: Vec<Expr>,
+    /// The order it had.
+    tree: Option<Tree>,
+}
+
+/// Inner joins under which nulls equal nothing can be reordered.
+fn inner(plan: &LogicalPlan) -> Option<&Join> {
+    match plan {
+        LogicalPlan::Join(join)
+            if join.join_type == JoinType::Inner && join.null_equality == NullEquality::NullEqualsNothing =>
+        {
+            Some(join)
+        }
+        _ => None,
+    }
+}
+
+impl Region {
+    /// The region whose topmost join `plan` is.
+    fn of(plan: &LogicalPlan) -> Option<Self> {
+        inner(plan)?;
+        let mut region = Self::default();
+        region.tree = Some(region.collect(plan));
+        let movable = region.conditions.iter().all(|condition| !condition.is_volatile());
+        (movable && (FEWEST_RELATIONS..=Relations::MOST).contains(&region.relations.len())).then_some(region)
+    }
+
+    fn collect(&mut self, plan: &LogicalPlan) -> Tree {
+        if let Some(join) = inner(plan) {
+            self.conditions.extend(join.on.iter().map(|(left, right)| left.clone().eq(right.clone())));
+            self.conditions.extend(join.filter.iter().flat_map(conjuncts));
+            return Tree::join(self.collect(&join.left), self.collect(&join.right));
+        }
+        match plan {
+            LogicalPlan::Filter(filter) if inner(&filter.input).is_some() => {
+                self.conditions.extend(conjuncts(&filter.predicate));
+                self.collect(&filter.input)
+            }
+            // Only cuts columns.
+            LogicalPlan::Projection(projection)
+                if inner(&projection.input).is_some()
+                    && projection.expr.iter().all(|e| matches!(e, Expr::Column(_))) =>
+            {
+                self.collect(&projection.input)
+            }
+            _ => {
+                self.relations.push(plan.clone());
+                Tree::Relation(self.relations.len() - 1)
+            }
+        }
+    }
+
+    /// `plan` with the joins in the cheapest order and everything below them ordered too; `None` when its order stays.
+    fn ordered(self, plan: &LogicalPlan) -> Result<Option<LogicalPlan>> {
+        let Some(estimates) = self.relations.iter().map(estimate::of).collect::<Option<Vec<_>>>() else {
+            return Ok(None);
+        };
+        let Some(graph) = Graph::new(&self.relations, estimates, self.conditions) else { return Ok(None) };
+        let (tree, cost) = enumerate::cheapest(&graph);
+        if self.tree.is_none_or(|given| cost >= WORTH * enumerate::cost(&graph, &given)) {
+            return Ok(None);
+        }
+        let relations = self.relations.into_iter().map(|relation| Ok(order_below(relation)?.data));
+        let relations = relations.collect::<Result<Vec<_>>>()?;
+        let (joined, _) = build(&graph, &relations, &tree)?;
+        Ok(Some(match joined.schema() == plan.schema() {
+            true => joined,
+            false => LogicalPlan::Projection(Projection::new_from_schema(Arc::new(joined), Arc::clone(plan.schema()))),
+        }))
+    }
+}
+
+fn conjuncts(expr: &Expr) -> Vec<Expr> {
+    datafusion::logical_expr::utils::split_conjunction(expr).into_iter().cloned().collect()
+}
+
+/// The plan of a tree, and its relations.
+fn build(graph: &Graph, relations: &[LogicalPlan], tree: &Tree) -> Result<(LogicalPlan, Relations)> {
+    match tree {
+        Tree::Relation(number) => {
+            let Some(relation) = relations.get(*number) else { return internal_err!("a join of unknown relations") };
+            let own = graph.own_conditions(*number);
+            let plan = match conjunction(own) {
+                Some(filter) => LogicalPlanBuilder::from(relation.clone()).filter(filter)?.build()?,
+                None => relation.clone(),
+            };
+            Ok((plan, Relations::one(*number)))
+        }
+        Tree::Join(left, right) => {
+            let (left, in_left) = build(graph, relations, left)?;
+            let (right, in_right) = build(graph, relations, right)?;
+            let (on, filter) = graph.conditions_between(in_left, in_right);
+            let join = Join::try_new(
+                Arc::new(left),
+                Arc::new(right),
+                on,
+                conjunction(filter),
+                JoinType::Inner,
+                JoinConstraint::On,
+                NullEquality::NullEqualsNothing,
+                false,
+            )?;
+            Ok((LogicalPlan::Join(join), in_left.with(in_right)))
+        }
+    }
+}

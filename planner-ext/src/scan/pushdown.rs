@@ -1,0 +1,216 @@
+//! Filters that reach the column they are meant for.
+//!
+//! DataFusion 55 finds a filter's columns below a node by their names (`FilterRemapper::try_remap`). Under a join of a
+//! table with itself there are two columns of one name, and a filter on one of them may end up on the other: rows are
+//! lost. Where names are not unique, [`CheckedPushdown`] leaves filters that do not change where they are, and takes back
+//! from each scan those run-time filters that did not come to it by position.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
+use datafusion::common::{JoinSide, Result};
+use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_expr::utils::collect_columns;
+use datafusion::physical_expr::{DynamicFilterTracking, PhysicalExpr};
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_optimizer::filter_pushdown::FilterPushdown;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::aggregates::AggregateExec;
+use datafusion::physical_plan::filter::FilterExec;
+use datafusion::physical_plan::filter_pushdown::FilterPushdownPhase;
+use datafusion::physical_plan::joins::utils::build_join_schema;
+use datafusion::physical_plan::joins::{CrossJoinExec, HashJoinExec, NestedLoopJoinExec, SortMergeJoinExec};
+use datafusion::physical_plan::projection::ProjectionExec;
+
+use super::exec::TierScanExec;
+
+type Expr = Arc<dyn PhysicalExpr>;
+type Plan = Arc<dyn ExecutionPlan>;
+
+/// DataFusion's push-down of filters, with what it gets wrong taken back.
+#[derive(Debug)]
+pub(super) struct CheckedPushdown {
+    inner: FilterPushdown,
+    phase: FilterPushdownPhase,
+}
+
+impl CheckedPushdown {
+    pub(super) fn new(phase: FilterPushdownPhase) -> Self {
+        let inner = match phase {
+            FilterPushdownPhase::Pre => FilterPushdown::new(),
+            FilterPushdownPhase::Post => FilterPushdown::new_post_optimization(),
+        };
+        Self { inner, phase }
+    }
+}
+
+impl PhysicalOptimizerRule for CheckedPushdown {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn schema_check(&self) -> bool {
+        self.inner.schema_check()
+    }
+
+    fn optimize(&self, plan: Plan, config: &ConfigOptions) -> Result<Plan> {
+        let (mut ambiguous, mut foreign) = (false, false);
+        plan.apply(|node| {
+            let schema = node.schema();
+            let mut names = HashSet::new();
+            ambiguous |= !schema.fields().iter().all(|field| names.insert(field.name().as_str()));
+            foreign |= node.children().is_empty() && !node.is::<TierScanExec>() && node.name() == "DataSourceExec";
+            Ok(TreeNodeRecursion::Continue)
+        })?;
+        match self.phase {
+            _ if !ambiguous => self.inner.optimize(plan, config),
+            FilterPushdownPhase::Post if !foreign => take_back(self.inner.optimize(plan, config)?),
+            _ => Ok(plan),
+        }
+    }
+}
+
+/// Takes from scans the run-time filters that are not where their columns come from.
+fn take_back(plan: Plan) -> Result<Plan> {
+    let mut meant = Vec::new();
+    plan.apply(|node| {
+        for filter in node.dynamic_expressions_produced() {
+            // A join filters what it probes, its last child; all others have one.
+            if let (Some(id), Some(child)) = (filter.expression_id(), node.children().last()) {
+                let parts: Vec<Expr> = filter.children().into_iter().cloned().collect();
+                origins(child, &parts, &mut |scan, parts| meant.push((id, Arc::clone(scan), parts.to_vec())))?;
+            }
+        }
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    plan.transform_up(|node| {
+        let Some(scan) = node.downcast_ref::<TierScanExec>() else { return Ok(Transformed::no(node)) };
+        let arrived = |filter: &Expr| {
+            // A filter that is no run-time filter itself, but has one in it, cannot be told.
+            let Some(id) = filter.expression_id() else {
+                return !DynamicFilterTracking::classify(filter).contains_dynamic_filter();
+            };
+            let mut here = meant.iter().filter(|(other, scan, _)| *other == id && Arc::ptr_eq(scan, &node));
+            here.any(|(_, _, parts)| same(parts, &filter.children()))
+        };
+        Ok(match scan.keeping_dynamic(arrived)? {
+            Some(scan) => Transformed::yes(scan),
+            None => Transformed::no(node),
+        })
+    })
+    .data()
+}
+
+/// True when expressions are equal but for the names of their columns.
+fn same(a: &[Expr], b: &[&Expr]) -> bool {
+    let unnamed = |expr: &Expr| {
+        let rename = |e: Expr| match e.downcast_ref::<Column>() {
+            Some(column) => Ok(Transformed::yes(Arc::new(Column::new("", column.index())) as Expr)),
+            None => Ok(Transformed::no(e)),
+        };
+        Arc::clone(expr).transform_down(rename).data().ok()
+    };
+    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| unnamed(a).is_some_and(|a| unnamed(b).is_some_and(|b| a == b)))
+}
+
+/// Tells `found` each scan that the columns of `exprs`, over the output of `plan`, come from together, and what they are
+/// over the scan's table.
+fn origins(plan: &Plan, exprs: &[Expr], found: &mut impl FnMut(&Plan, &[Expr])) -> Result<()> {
+    if let Some(scan) = plan.downcast_ref::<TierScanExec>() {
+        let over_table = exprs.iter().map(|e| scan.config().to_table(e)).collect::<Result<Vec<_>>>()?;
+        found(plan, &over_table);
+        return Ok(());
+    }
+    for (child, columns) in inputs(plan)? {
+        if let Some(below) = exprs.iter().map(|e| rewritten(e, &columns)).collect::<Result<Option<Vec<_>>>>()? {
+            origins(&child, &below, found)?;
+        }
+    }
+    Ok(())
+}
+
+/// `expr` with each column replaced by what it is below; `None` when one is not from there.
+fn rewritten(expr: &Expr, columns: &[Option<Expr>]) -> Result<Option<Expr>> {
+    let below = |column: &Column| columns.get(column.index()).cloned().flatten();
+    if collect_columns(expr).iter().any(|column| below(column).is_none()) {
+        return Ok(None);
+    }
+    let replace = |e: Expr| {
+        let replacement = e.downcast_ref::<Column>().and_then(below);
+        // What takes its place is over other columns: not to be looked at again.
+        Ok(replacement.map_or_else(|| Transformed::no(e), |new| Transformed::new(new, true, TreeNodeRecursion::Jump)))
+    };
+    Arc::clone(expr).transform_down(replace).data().map(Some)
+}
+
+/// Per child of a node, and per column of the node's output, what the column is over that child.
+fn inputs(plan: &Plan) -> Result<Vec<(Plan, Vec<Option<Expr>>)>> {
+    let column = |child: &Plan, index: usize| {
+        child.schema().fields().get(index).map(|field| Arc::new(Column::new(field.name(), index)) as Expr)
+    };
+    let children: Vec<Plan> = plan.children().into_iter().cloned().collect();
+    let whole = |child: &Plan| (0..child.schema().fields().len()).map(|index| column(child, index)).collect::<Vec<_>>();
+    let picked = |all: Vec<Option<Expr>>, projection: Option<&[usize]>| match projection {
+        Some(projection) => projection.iter().map(|index| all.get(*index).cloned().flatten()).collect(),
+        None => all,
+    };
+    if let Some(projection) = plan.downcast_ref::<ProjectionExec>() {
+        let columns = projection.expr().iter().map(|e| Some(Arc::clone(&e.expr))).collect();
+        return Ok(vec![(Arc::clone(projection.input()), columns)]);
+    }
+    if let Some(filter) = plan.downcast_ref::<FilterExec>() {
+        let columns = picked(whole(filter.input()), filter.projection().as_deref());
+        return Ok(vec![(Arc::clone(filter.input()), columns)]);
+    }
+    if let Some(aggregate) = plan.downcast_ref::<AggregateExec>() {
+        let columns = aggregate.group_expr().expr().iter().map(|(expr, _)| Some(Arc::clone(expr))).collect();
+        return Ok(vec![(Arc::clone(aggregate.input()), columns)]);
+    }
+    let join = if let Some(join) = plan.downcast_ref::<HashJoinExec>() {
+        Some((*join.join_type(), join.projection.as_deref(), Some(join.on())))
+    } else if let Some(join) = plan.downcast_ref::<NestedLoopJoinExec>() {
+        Some((*join.join_type(), join.projection().as_deref(), None))
+    } else if let Some(join) = plan.downcast_ref::<SortMergeJoinExec>() {
+        Some((join.join_type(), None, Some(join.on())))
+    } else if plan.is::<CrossJoinExec>() {
+        Some((datafusion::common::JoinType::Inner, None, None))
+    } else {
+        None
+    };
+    if let (Some((join_type, projection, on)), [left, right]) = (join, children.as_slice()) {
+        let (_, columns) = build_join_schema(&left.schema(), &right.schema(), &join_type);
+        let of = |side: JoinSide, child: &Plan| {
+            let own = |at: &datafusion::physical_plan::joins::utils::ColumnIndex| {
+                if at.side == side {
+                    return column(child, at.index);
+                }
+                // A key equals that of the other side.
+                on.into_iter().flatten().find_map(|(a, b)| {
+                    let (own, other) = if side == JoinSide::Left { (a, b) } else { (b, a) };
+                    let equal = other.downcast_ref::<Column>().is_some_and(|other| other.index() == at.index);
+                    (equal && at.side != JoinSide::None).then(|| Arc::clone(own))
+                })
+            };
+            picked(columns.iter().map(own).collect(), projection)
+        };
+        let (on_left, on_right) = (of(JoinSide::Left, left), of(JoinSide::Right, right));
+        return Ok(vec![(Arc::clone(left), on_left), (Arc::clone(right), on_right)]);
+    }
+    // Whatever passes rows through, and unions.
+    let through = children.iter().all(|child| child.schema().fields().len() == plan.schema().fields().len());
+    const PASSING: [&str; 9] = [
+        "CoalescePartitionsExec",
+        "CoalesceBatchesExec",
+        "CooperativeExec",
+        "GlobalLimitExec",
+        "LocalLimitExec",
+        "RepartitionExec",
+        "SortExec",
+        "SortPreservingMergeExec",
+        "UnionExec",
+    ];
+    let passes = through && PASSING.contains(&plan.name());
+    Ok(if passes { children.iter().map(|child| (Arc::clone(child), whole(child))).collect() } else { Vec::new() })
+}
