@@ -237,7 +237,7 @@ async fn run_command(
     let session = prepared.session();
     let engine = session.engine();
     let extras = match &prepared.parsed().command {
-        Command::Alter(alter) => return alter::alter_table(session, alter).await,
+        Command::Alter(alter) => return alter::alter_table(session, alter, prepared.sql()).await,
         Command::Comment(comment) => return alter::comment_on(session, comment).await,
         Command::Drop(command) => return ddl::drop_objects(session, command).await,
         Command::CopyFrom(command) => return copy::copy_from(session, ticket, command, transaction).await,
@@ -253,9 +253,10 @@ async fn run_command(
     let planned = planned.ok_or_else(|| Error::new(ErrorKind::Internal, "an update without a plan"))?;
     match &planned.plan {
         LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(create)) => {
-            ddl::create_table(session, ticket, &planned, create, extras).await
+            let definition = ddl::definition(&planned, create, extras, prepared.sql())?;
+            ddl::create_table(session, ticket, &planned, (create, definition)).await
         }
-        LogicalPlan::Ddl(other) => ddl::create_other(session, &planned, other, extras).await,
+        LogicalPlan::Ddl(other) => ddl::create_other(session, &planned, other, (extras, prepared.sql())).await,
         LogicalPlan::Statement(PlanStatement::SetVariable(set)) => {
             session.set_option(&set.variable, Some(&set.value)).map(|()| 0)
         }
