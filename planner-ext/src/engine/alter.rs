@@ -18,9 +18,9 @@ use terrace_tier_store::table::{Alteration, TableDefinition, TableName};
 use super::catalog::{Object, Snapshot};
 use super::ddl::{apply_options, check_not_other, check_schema, refuse_system, short};
 use super::parse::{CommentKind, CommentOn, Extras, NameParts, normalized, option_pairs, take_column_extras};
-use super::print::printed;
 use super::session::Session;
 use super::types::{check_column_name, stored_schema};
+use super::words::Defaults;
 use super::{Engine, defaults};
 use crate::error::{Error, ErrorKind, Result, missing_table};
 
@@ -29,6 +29,8 @@ struct Changes {
     definition: TableDefinition,
     list: Vec<Alteration>,
     cascade: bool,
+    /// The texts of the defaults in the statement.
+    defaults: Defaults,
 }
 
 impl Changes {
@@ -53,8 +55,8 @@ impl Changes {
     }
 }
 
-/// ALTER TABLE.
-pub(super) async fn alter_table(session: &Session, alter: &AlterTable) -> Result<u64> {
+/// ALTER TABLE, sent as `sql`.
+pub(super) async fn alter_table(session: &Session, alter: &AlterTable, sql: &str) -> Result<u64> {
     let engine = session.engine();
     if alter.only || alter.location.is_some() || alter.on_cluster.is_some() || alter.table_type.is_some() {
         return Err(Error::unimplemented("write ALTER TABLE name operation, ..."));
@@ -74,7 +76,7 @@ pub(super) async fn alter_table(session: &Session, alter: &AlterTable) -> Result
         };
     };
     let before = definition.clone();
-    let mut changes = Changes { definition, list: Vec::new(), cascade: false };
+    let mut changes = Changes { definition, list: Vec::new(), cascade: false, defaults: Defaults::of(sql)? };
     for operation in &alter.operations {
         translate(&snapshot, &mut changes, operation).await?;
     }
@@ -167,7 +169,7 @@ async fn add_column(
     }
     let schema = planned_columns(snapshot, vec![column]).await?;
     let field = schema.field(0).clone();
-    let default = extras.defaults.pop().map(|(_, text)| text);
+    let default = extras.defaults.pop().map(|(_, value)| changes.defaults.text(&value)).transpose()?;
     let value = match &default {
         Some(text) => {
             let expr = defaults::expression(snapshot.template(), text, &field)?;
@@ -243,7 +245,7 @@ fn alter_column(
     let column = column.to_owned();
     match operation {
         AlterColumnOperation::SetDefault { value } => {
-            let text = printed(value);
+            let text = changes.defaults.text(value)?;
             defaults::value_now(snapshot.template(), &text, &field)?;
             changes.add(Alteration::SetDefault { column, default: Some(text) })
         }

@@ -27,10 +27,10 @@ use super::insert::{bind_many, bind_one, name_null_column};
 use super::parse::{NameParts, table_name};
 use super::registry::Ticket;
 use super::rewrite::{Change, Effect, MergeEffect, Rewritten, TargetColumn};
-use super::run;
 use super::statement::{Planned, Prepared};
 use super::transaction::{Attempt, Transaction};
 use super::types::with_columns;
+use super::{defaults, run};
 use crate::error::{Error, ErrorKind, Result};
 use crate::scan::ROW_COLUMN;
 use crate::sink::IngestWriter;
@@ -57,17 +57,17 @@ pub(super) async fn plan_change(
     let provider = snapshot.writable(&name)?;
     let schema = provider.table().schema();
     let columns = schema.fields().iter().zip(&provider.table().definition().columns).map(|(field, column)| {
-        let default = column.default.clone().unwrap_or_else(|| "NULL".to_owned());
-        TargetColumn { name: field.name().clone(), default }
+        let default = defaults::tree(column.default.as_deref())?;
+        Ok(TargetColumn { name: field.name().clone(), default })
     });
-    let columns: Vec<TargetColumn> = columns.collect();
+    let columns: Vec<TargetColumn> = columns.collect::<Result<_>>()?;
     let Rewritten { mut query, effect, hidden } = change.rewrite(&columns)?;
     if let Some(explain) = explain {
         query = SqlStatement::Explain(ExplainStatement { statement: Box::new(query), ..explain.clone() });
-        let plan = snapshot.plan_on_target(query, &name, &hidden).await?;
+        let plan = snapshot.plan_on_target(query, &name, &hidden).await.map_err(|e| hidden.explained(e))?;
         return Ok(Planned { snapshot, plan, target: None });
     }
-    let plan = snapshot.plan_on_target(query, &name, &hidden).await?;
+    let plan = snapshot.plan_on_target(query, &name, &hidden).await.map_err(|e| hidden.explained(e))?;
     let plan = match &effect {
         Effect::Update => typed(plan, schema, 1)?,
         Effect::Merge(_) => typed(refuse_volatile(plan)?, schema, 2)?,

@@ -24,6 +24,7 @@ use super::rewrite::TARGET_SCHEMA;
 use super::session::Session;
 use super::statement::Planned;
 use super::types::stored_schema;
+use super::words::{self, Defaults};
 use super::{DEFAULT_SCHEMA, Engine, INFORMATION_SCHEMA, SYSTEM_SCHEMA, defaults};
 use crate::error::{Error, ErrorKind, Result, missing_table};
 
@@ -121,15 +122,13 @@ pub(super) fn short(name: &TableName) -> String {
     if name.schema == DEFAULT_SCHEMA { name.name.clone() } else { name.to_string() }
 }
 
-/// CREATE TABLE, with or without AS. Returns the rows stored.
-pub(super) async fn create_table(
-    session: &Session,
-    ticket: &Ticket,
+/// The table that CREATE TABLE, sent as `sql`, describes.
+pub(super) fn definition(
     planned: &Planned,
     create: &CreateMemoryTable,
     extras: &Extras,
-) -> Result<u64> {
-    let engine = session.engine();
+    sql: &str,
+) -> Result<TableDefinition> {
     if create.temporary {
         return Err(Error::unimplemented("temporary tables are not supported"));
     }
@@ -137,11 +136,22 @@ pub(super) async fn create_table(
     check_schema(&planned.snapshot, &name.schema)?;
     let schema = create.input.schema().as_arrow().clone();
     let primary_key = primary_key(create)?;
-    let mut definition = TableDefinition::new(name.clone(), stored_schema(&schema, &primary_key)?);
+    let mut definition = TableDefinition::new(name, stored_schema(&schema, &primary_key)?);
     definition.primary_key = primary_key;
     definition.comment = apply_options(&mut definition.options, &extras.options)?;
-    describe_columns(&planned.snapshot, &mut definition, extras)?;
+    describe_columns(&planned.snapshot, &mut definition, extras, sql)?;
     definition.check()?;
+    Ok(definition)
+}
+
+/// CREATE TABLE, with or without AS. Returns the rows stored.
+pub(super) async fn create_table(
+    session: &Session,
+    ticket: &Ticket,
+    planned: &Planned,
+    (create, definition): (&CreateMemoryTable, TableDefinition),
+) -> Result<u64> {
+    let (engine, name) = (session.engine(), definition.name.clone());
     let names = engine.names.lock().await;
     check_not_other(engine.objects()?.as_ref(), &name)?;
     if engine.store.table(&name).is_ok() {
@@ -174,15 +184,17 @@ pub(super) async fn create_table(
 }
 
 /// Puts in the defaults and comments of the columns.
-fn describe_columns(snapshot: &Snapshot, definition: &mut TableDefinition, extras: &Extras) -> Result<()> {
+fn describe_columns(snapshot: &Snapshot, definition: &mut TableDefinition, extras: &Extras, sql: &str) -> Result<()> {
     let schema = Arc::clone(&definition.schema);
+    let texts = if extras.defaults.is_empty() { Defaults::default() } else { Defaults::of(sql)? };
     for (column, field) in definition.columns.iter_mut().zip(schema.fields()) {
-        let of_column = |pairs: &[(String, String)]| pairs.iter().find(|(name, _)| name == field.name()).cloned();
-        if let Some((_, text)) = of_column(&extras.defaults) {
+        if let Some((_, value)) = extras.defaults.iter().find(|(name, _)| name == field.name()) {
+            let text = texts.text(value)?;
             defaults::value_now(snapshot.template(), &text, field)?;
             column.default = Some(text);
         }
-        column.comment = of_column(&extras.comments).map(|(_, text)| text);
+        let comment = extras.comments.iter().find(|(name, _)| name == field.name());
+        column.comment = comment.map(|(_, text)| text.clone());
     }
     Ok(())
 }
@@ -205,34 +217,42 @@ fn primary_key(create: &CreateMemoryTable) -> Result<Vec<String>> {
     Ok(key)
 }
 
-/// CREATE VIEW, CREATE EXTERNAL TABLE, CREATE SCHEMA.
+/// CREATE VIEW, CREATE EXTERNAL TABLE, CREATE SCHEMA, sent as `sql`.
 pub(super) async fn create_other(
     session: &Session,
     planned: &Planned,
     ddl: &DdlStatement,
-    extras: &Extras,
+    (extras, sql): (&Extras, &str),
 ) -> Result<u64> {
     match ddl {
-        DdlStatement::CreateView(create) => create_view(session.engine(), planned, create, extras).await,
-        DdlStatement::CreateExternalTable(create) => create_external(session.engine(), planned, create).await,
+        DdlStatement::CreateView(create) => {
+            create_view(session.engine(), planned, create, (extras.if_not_exists, sql)).await
+        }
+        DdlStatement::CreateExternalTable(create) => create_external(session.engine(), planned, create, sql).await,
         DdlStatement::CreateCatalogSchema(create) => create_schema(session.engine(), create).await,
         _ => Err(Error::unimplemented("the statement is not supported")),
     }
 }
 
-async fn create_view(engine: &Arc<Engine>, planned: &Planned, create: &CreateView, extras: &Extras) -> Result<u64> {
-    let if_not_exists = extras.if_not_exists;
+async fn create_view(
+    engine: &Arc<Engine>,
+    planned: &Planned,
+    create: &CreateView,
+    (if_not_exists, sql): (bool, &str),
+) -> Result<u64> {
     if if_not_exists && create.or_replace {
         return Err(Error::invalid("CREATE VIEW takes OR REPLACE or IF NOT EXISTS, not both"));
     }
     if create.temporary {
         return Err(Error::unimplemented("temporary views are not supported"));
     }
+    if !create.input.get_parameter_names()?.is_empty() {
+        return Err(Error::invalid("a view takes no parameters; write the values into its query"));
+    }
     let snapshot = &planned.snapshot;
     let name = table_name(&create.name, snapshot.default_schema())?;
     check_schema(snapshot, &name.schema)?;
-    let sql = extras.view.clone().ok_or_else(|| Error::new(ErrorKind::Internal, "a view without a text"))?;
-    let object = Object::new(name.clone(), sql, snapshot.default_schema());
+    let object = Object::new(name.clone(), words::statement(sql)?, snapshot.default_schema());
     if mentions(snapshot, &object, &name)? {
         return Err(Error::invalid(format!("view '{}' would refer to itself", short(&name))));
     }
@@ -270,7 +290,12 @@ fn mentions(snapshot: &Arc<Snapshot>, view: &Object, wanted: &TableName) -> Resu
     Ok(false)
 }
 
-async fn create_external(engine: &Arc<Engine>, planned: &Planned, create: &CreateExternalTable) -> Result<u64> {
+async fn create_external(
+    engine: &Arc<Engine>,
+    planned: &Planned,
+    create: &CreateExternalTable,
+    sql: &str,
+) -> Result<u64> {
     if create.temporary || create.unbounded {
         return Err(Error::unimplemented("temporary and unbounded external tables are not supported"));
     }
@@ -294,23 +319,10 @@ async fn create_external(engine: &Arc<Engine>, planned: &Planned, create: &Creat
         }
     }
     open_external(&snapshot.state(), &absolute).await?;
-    let sql = create.definition.clone().ok_or_else(|| Error::new(ErrorKind::Internal, "a table without a text"))?;
-    let object = Object::new(name, with_locations(&sql, &absolute.locations)?, snapshot.default_schema());
+    // Absolute locations mean the same wherever the server is started.
+    let object = Object::new(name, words::located(sql, &absolute.locations)?, snapshot.default_schema());
     let writer = Arc::clone(engine);
     engine.blocking(move || writer.put_external(&object).map(|()| 0)).await
-}
-
-/// The statement with absolute locations, so that it means the same wherever the server is started.
-fn with_locations(sql: &str, locations: &[String]) -> Result<String> {
-    use datafusion::sql::parser::{DFParser, Statement};
-    let parsed = DFParser::parse_sql(sql)?.pop_front();
-    match parsed {
-        Some(Statement::CreateExternalTable(mut create)) => {
-            create.locations = locations.to_vec();
-            Ok(Statement::CreateExternalTable(create).to_string())
-        }
-        _ => Err(Error::new(ErrorKind::Internal, "the definition of an external table cannot be read")),
-    }
 }
 
 /// Makes a local path absolute; refuses stores this server does not reach.

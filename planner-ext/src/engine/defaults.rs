@@ -17,14 +17,16 @@ use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, LogicalPlanBuil
 use datafusion::optimizer::simplify_expressions::ExprSimplifier;
 use datafusion::sql::parser::Statement as SqlStatement;
 use datafusion::sql::sqlparser::ast::{
-    Expr as AstExpr, Insert, ObjectName, Query, SetExpr, Statement as Ast, TableObject, Value, ValueWithSpan,
+    Expr as AstExpr, ExprWithAlias, Insert, ObjectName, Query, SetExpr, Statement as Ast, TableObject, Value,
 };
 use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::parser::Parser;
+use datafusion::sql::sqlparser::tokenizer::Token;
 use terrace_tier_store::table::TableDefinition;
 
 use super::catalog::Snapshot;
-use super::parse::{NameParts, normalized};
+use super::nodes::skeleton;
+use super::parse::{NameParts, RECURSION_LIMIT, normalized};
 use super::types::matching;
 use crate::error::{Error, Result};
 
@@ -33,7 +35,8 @@ pub(super) fn expression(state: &SessionState, text: &str, field: &Field) -> Res
     let refuse =
         |error: Error| Error::invalid(format!("DEFAULT {text} of column '{}': {}", field.name(), error.message()));
     let none = DFSchema::empty();
-    let parsed = state.create_logical_expr(text, &none).map_err(|e| refuse(e.into()))?;
+    let tree = ExprWithAlias { expr: parse_expression(text)?, alias: None };
+    let parsed = state.create_logical_expr_from_sql_expr(tree, &none).map_err(|e| refuse(e.into()))?;
     let foreign = parsed.exists(|e| {
         Ok(matches!(
             e,
@@ -124,7 +127,7 @@ fn write_out_values(insert: &mut Insert, table: &TableDefinition) -> Result<()> 
     if insert.source.is_none() && insert.assignments.is_empty() {
         // INSERT .. DEFAULT VALUES
         let row = all().map(|name| default_of(table, &name)).collect::<Result<Vec<_>>>()?;
-        insert.source = Some(Box::new(values_query(row)?));
+        insert.source = Some(values_query(row)?);
         return Ok(());
     }
     let Some(SetExpr::Values(values)) = insert.source.as_mut().map(|query| query.body.as_mut()) else { return Ok(()) };
@@ -143,27 +146,35 @@ fn last_part(name: &ObjectName) -> Option<String> {
 }
 
 /// The parser takes the word DEFAULT for a name.
-fn is_default(value: &AstExpr) -> bool {
+pub(super) fn is_default(value: &AstExpr) -> bool {
     matches!(value, AstExpr::Identifier(name) if name.quote_style.is_none() && name.value.eq_ignore_ascii_case("default"))
 }
 
+/// What DEFAULT means for the column of that name.
 fn default_of(table: &TableDefinition, column: &str) -> Result<AstExpr> {
     let position = table.schema.column_with_name(column).map(|(position, _)| position);
-    let default = position.and_then(|position| table.columns.get(position)?.default.as_deref());
-    match default {
-        Some(text) => parse_expression(text),
-        None => Ok(AstExpr::Value(ValueWithSpan::from(Value::Null))),
-    }
+    tree(position.and_then(|position| table.columns.get(position)?.default.as_deref()))
 }
 
-fn parse_expression(text: &str) -> Result<AstExpr> {
-    let parsed = Parser::new(&GenericDialect {}).try_with_sql(text).and_then(|mut parser| parser.parse_expr());
+/// A default, or NULL where there is none, as a part of a statement.
+pub(super) fn tree(default: Option<&str>) -> Result<AstExpr> {
+    default.map_or_else(|| Ok(AstExpr::value(Value::Null)), parse_expression)
+}
+
+/// The text of an expression, in the dialect of statements whatever the session's is.
+pub(super) fn parse_expression(text: &str) -> Result<AstExpr> {
+    let parser = Parser::new(&GenericDialect {}).with_recursion_limit(RECURSION_LIMIT).try_with_sql(text);
+    let parsed = parser.and_then(|mut parser| {
+        let expr = parser.parse_expr()?;
+        parser.expect_token(&Token::EOF).map(|_| expr)
+    });
     parsed.map_err(|e| Error::invalid(format!("DEFAULT {text}: {e}")))
 }
 
-fn values_query(row: Vec<AstExpr>) -> Result<Query> {
-    let row: Vec<String> = row.iter().map(ToString::to_string).collect();
-    let text = format!("VALUES ({})", row.join(", "));
-    let parsed = Parser::new(&GenericDialect {}).try_with_sql(&text).and_then(|mut parser| parser.parse_query());
-    parsed.map(|query| *query).map_err(|e| Error::invalid(format!("{text}: {e}")))
+fn values_query(row: Vec<AstExpr>) -> Result<Box<Query>> {
+    let mut query = skeleton("VALUES (1)")?;
+    if let SetExpr::Values(values) = query.body.as_mut() {
+        values.rows.iter_mut().for_each(|only| only.content.clone_from(&row));
+    }
+    Ok(query)
 }

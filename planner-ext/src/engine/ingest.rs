@@ -19,7 +19,7 @@ use datafusion::physical_plan::streaming::PartitionStream;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use parking_lot::Mutex;
-use terrace_tier_store::table::{Table, TableDefinition, TableName, TableOptions};
+use terrace_tier_store::table::{Table, TableDefinition, TableName, TableOptions, row_bytes};
 
 use super::catalog::Snapshot;
 use super::registry::{StatementKind, Ticket};
@@ -196,7 +196,7 @@ pub(super) async fn load(engine: &Arc<Engine>, ticket: &Ticket, input: Planned, 
         Target::New { definition, replace } => IngestWriter::start(move || store.ingest_new(definition, replace)),
     };
     let adapt = |batch: &RecordBatch| {
-        ticket.add(batch.num_rows() as u64, run::slice_bytes(batch));
+        ticket.add(batch.num_rows() as u64, row_bytes(batch));
         adapter.adapt(batch)
     };
     writer.write_all(rows, adapt).await?;

@@ -26,20 +26,20 @@ mod ingest;
 mod insert;
 mod interrupt;
 mod memory;
+mod nodes;
 mod optimize;
 mod parse;
-mod print;
 mod registry;
 mod rewrite;
 mod run;
 mod session;
 mod show;
-mod signs;
 mod statement;
 #[cfg(test)]
 mod tests;
 mod transaction;
 pub(crate) mod types;
+mod words;
 
 use std::collections::HashMap;
 use std::path::PathBuf;

@@ -18,10 +18,8 @@ use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
 use terrace_tier_store::table::TableName;
 
 use super::catalog::Object;
-use super::print::{check_names, printed};
 use super::registry::StatementKind;
 use super::rewrite::Change;
-use super::signs::separate_signs;
 use super::{CATALOG, DEFAULT_SCHEMA};
 use crate::error::{Error, Result};
 
@@ -35,17 +33,6 @@ pub(super) struct Parsed {
     pub(super) kind: StatementKind,
     /// True when it returns a count instead of rows.
     pub(super) is_update: bool,
-}
-
-impl Parsed {
-    /// True when parts of it are printed and parsed again.
-    fn is_printed(&self) -> bool {
-        match &self.command {
-            Command::Change { .. } | Command::Alter(_) => true,
-            Command::Plan { extras, .. } => extras.view.is_some() || !extras.defaults.is_empty(),
-            _ => false,
-        }
-    }
 }
 
 /// Who carries a statement out.
@@ -91,12 +78,10 @@ pub(super) enum TransactionCommand {
 pub(super) struct Extras {
     /// WITH (...) of CREATE TABLE.
     pub(super) options: Vec<(String, String)>,
-    /// Column and SQL text of its default.
-    pub(super) defaults: Vec<(String, String)>,
+    /// Column and its default.
+    pub(super) defaults: Vec<(String, Expr)>,
     /// Column and its comment.
     pub(super) comments: Vec<(String, String)>,
-    /// Text of CREATE VIEW.
-    pub(super) view: Option<String>,
     /// CREATE VIEW IF NOT EXISTS.
     pub(super) if_not_exists: bool,
 }
@@ -193,23 +178,24 @@ pub(super) fn parse(sql: &str) -> Result<Parsed> {
     if matches!(first.first(), Some(Token::Word(word)) if word.value.eq_ignore_ascii_case("optimize")) {
         return parse_optimize(tokens);
     }
-    let names = tokens.clone();
+    classify(one_statement(tokens)?, sql)
+}
+
+/// The tree of a statement that the parser of DataFusion knows.
+pub(super) fn tree(sql: &str) -> Result<SqlStatement> {
+    one_statement(number_parameters(tokenize(sql)?)?)
+}
+
+fn one_statement(tokens: Vec<TokenWithSpan>) -> Result<SqlStatement> {
     let mut parser = DFParserBuilder::new(tokens).with_recursion_limit(RECURSION_LIMIT).build()?;
     let mut statements = parser.parse_statements()?;
     match (statements.pop_front(), statements.len()) {
-        (Some(mut statement), 0) => {
-            separate_signs(&mut statement);
-            let parsed = classify(statement)?;
-            if parsed.is_printed() {
-                check_names(&names)?;
-            }
-            Ok(parsed)
-        }
+        (Some(statement), 0) => Ok(statement),
         _ => Err(Error::invalid("send one statement at a time")),
     }
 }
 
-fn tokenize(sql: &str) -> Result<Vec<TokenWithSpan>> {
+pub(super) fn tokenize(sql: &str) -> Result<Vec<TokenWithSpan>> {
     let tokens = Tokenizer::new(&GenericDialect {}, sql).tokenize_with_location();
     tokens.map_err(|e| Error::invalid(format!("SQL syntax: {e}")))
 }
@@ -316,7 +302,7 @@ fn copy_option(parser: &mut Parser<'_>) -> Result<(String, String), ParserError>
 }
 
 /// Which kind of statement it is; refuses what is not offered.
-fn classify(statement: SqlStatement) -> Result<Parsed> {
+fn classify(statement: SqlStatement, sql: &str) -> Result<Parsed> {
     let plan = |statement, kind, is_update| {
         Ok(Parsed { command: Command::Plan { statement, extras: Extras::default() }, kind, is_update })
     };
@@ -326,7 +312,7 @@ fn classify(statement: SqlStatement) -> Result<Parsed> {
         SqlStatement::Reset(_) => plan(statement, StatementKind::Setting, true),
         SqlStatement::Explain(explain) => {
             let change = match explain.statement.as_ref() {
-                SqlStatement::Statement(inner) => Change::of(inner)?,
+                SqlStatement::Statement(inner) => Change::of(inner, sql)?,
                 _ => None,
             };
             match change {
@@ -338,12 +324,12 @@ fn classify(statement: SqlStatement) -> Result<Parsed> {
                 None => plan(SqlStatement::Explain(explain), StatementKind::Query, false),
             }
         }
-        SqlStatement::Statement(ast) => classify_ast(*ast),
+        SqlStatement::Statement(ast) => classify_ast(*ast, sql),
     }
 }
 
-fn classify_ast(mut ast: Ast) -> Result<Parsed> {
-    if let Some(change) = Change::of(&ast)? {
+fn classify_ast(mut ast: Ast, sql: &str) -> Result<Parsed> {
+    if let Some(change) = Change::of(&ast, sql)? {
         let command = Command::Change { change, explain: None };
         return Ok(Parsed { command, kind: StatementKind::Change, is_update: true });
     }
@@ -378,9 +364,6 @@ fn classify_ast(mut ast: Ast) -> Result<Parsed> {
         Ast::CreateView(create) => extras.if_not_exists = std::mem::take(&mut create.if_not_exists),
         _ => {}
     }
-    if matches!(ast, Ast::CreateView(_)) {
-        extras.view = Some(printed(&ast));
-    }
     let statement = SqlStatement::Statement(Box::new(ast));
     Ok(Parsed { command: Command::Plan { statement, extras }, kind, is_update })
 }
@@ -394,7 +377,7 @@ pub(super) fn take_column_extras(column: &mut ColumnDef, extras: &mut Extras) {
     let name = normalized(&column.name);
     column.options.retain(|option| match &option.option {
         ColumnOption::Default(value) => {
-            extras.defaults.push((name.clone(), printed(value)));
+            extras.defaults.push((name.clone(), value.clone()));
             false
         }
         ColumnOption::Comment(text) => {

@@ -6,23 +6,26 @@
 //!   MERGE INTO t USING s ON c ..    ->  SELECT t.__row, <which WHEN>, <new a>, <new b> FROM t JOIN s ON c
 //! ```
 //!
-//! The query is written as text and planned like any other, so whatever a query may say (subqueries of all kinds, joins,
-//! parameters) a change may say too, and means the same. The target is read through a name that only such a query knows;
-//! its own name, mentioned in a subquery, is the plain table. Who runs the query collects the positions. The names that
-//! the query adds ([`Hidden`]) occur nowhere in the statement, so that no word of it can mean them.
+//! The parts of the statement are moved into the tree of a query, which is planned like any other: whatever a query may
+//! say (subqueries of all kinds, joins, parameters) a change may say too, and means the same. Nothing is printed. The
+//! target is read through a name that only such a query knows; its own name, mentioned in a subquery, is the plain table.
+//! Who runs the query collects the positions. The names that the query adds ([`Hidden`]) occur nowhere in the statement,
+//! so that no word of it can mean them.
 
 use std::collections::HashMap;
 
-use datafusion::sql::parser::{DFParserBuilder, Statement as SqlStatement};
+use datafusion::sql::parser::Statement as SqlStatement;
 use datafusion::sql::sqlparser::ast::{
-    Assignment, AssignmentTarget, Delete, Expr, FromTable, Ident, Merge, MergeAction, MergeClauseKind, MergeInsertExpr,
-    MergeInsertKind, ObjectName, OrderByExpr, SetExpr, Statement as Ast, TableFactor, TableWithJoins, Update,
-    UpdateTableFromKind,
+    Assignment, AssignmentTarget, Delete, Expr, FromTable, Ident, Join, JoinConstraint, JoinOperator, LimitClause,
+    Merge, MergeAction, MergeClauseKind, MergeInsertExpr, MergeInsertKind, ObjectName, OrderBy, OrderByExpr,
+    OrderByKind, Query, SelectItem, SelectItemQualifiedWildcardKind, SetExpr, Statement as Ast, TableFactor,
+    TableWithJoins, Update, UpdateTableFromKind, Value, WildcardAdditionalOptions, With,
 };
 
+use super::defaults::is_default;
+use super::nodes::{alone, and, case, column, ours, output, select, table_alias};
 use super::parse::{NameParts, normalized};
-use super::print::{list, printed};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::scan::ROW_COLUMN;
 
 /// Schema in which the target of a change is found with its row positions.
@@ -59,14 +62,27 @@ impl Hidden {
         let [target, row, action, mark] = [TARGET_SCHEMA, ROW_COLUMN, ACTION_COLUMN, SOURCE_MARK].map(fresh);
         Self { target, row, action, mark }
     }
+
+    /// Says what is wrong where the source of a MERGE has a column, unseen in the statement, with the name of its mark.
+    pub(super) fn explained(&self, error: Error) -> Error {
+        let twice = ["duplicate", "unique", "mbiguous"].iter().any(|word| error.message().contains(word));
+        if !twice || !error.message().contains(&self.mark) {
+            return error;
+        }
+        Error::invalid(format!(
+            "the source of the MERGE has a column '{}', a name that MERGE itself uses; leave it out or rename it with USING \
+             (SELECT .. FROM ..) AS name",
+            self.mark
+        ))
+    }
 }
 
 /// A column of the target.
 #[derive(Debug)]
 pub(super) struct TargetColumn {
     pub(super) name: String,
-    /// SQL text of what DEFAULT means for it.
-    pub(super) default: String,
+    /// What DEFAULT means for it.
+    pub(super) default: Expr,
 }
 
 /// A statement that changes rows, as written.
@@ -74,9 +90,9 @@ pub(super) struct TargetColumn {
 pub(super) struct Change {
     pub(super) target: NameParts,
     kind: Kind,
-    /// `WITH ..` before the statement, or nothing.
-    with: String,
-    /// The whole statement in lower case.
+    /// `WITH ..` before the statement.
+    with: Option<With>,
+    /// The whole statement as it was sent, in lower case.
     text: String,
 }
 
@@ -117,16 +133,14 @@ pub(super) struct Rewritten {
 }
 
 impl Change {
-    /// The change that a statement is; `None` for other statements. Refuses forms that are not offered.
-    pub(super) fn of(whole: &Ast) -> Result<Option<Self>> {
+    /// The change that a statement, sent as `text`, is; `None` for other statements. Refuses forms that are not offered.
+    pub(super) fn of(whole: &Ast, text: &str) -> Result<Option<Self>> {
         let (ast, with) = match whole {
-            Ast::Query(query) => match (&query.with, query.body.as_ref()) {
-                (with, SetExpr::Update(inner) | SetExpr::Delete(inner) | SetExpr::Merge(inner)) => {
-                    (inner, with.as_ref().map_or_else(String::new, |with| format!("{} ", printed(with))))
-                }
+            Ast::Query(query) => match query.body.as_ref() {
+                SetExpr::Update(inner) | SetExpr::Delete(inner) | SetExpr::Merge(inner) => (inner, query.with.clone()),
                 _ => return Ok(None),
             },
-            other => (other, String::new()),
+            other => (other, None),
         };
         let (target, kind) = match ast {
             Ast::Update(update) => (target_of(&check_update(update)?.table)?, Kind::Update(Box::new(update.clone()))),
@@ -134,22 +148,19 @@ impl Change {
             Ast::Merge(merge) => (name_of(&check_merge(merge)?.table)?, Kind::Merge(Box::new(merge.clone()))),
             _ => return Ok(None),
         };
-        Ok(Some(Self { target, kind, with, text: whole.to_string().to_lowercase() }))
+        Ok(Some(Self { target, kind, with, text: text.to_lowercase() }))
     }
 
     /// The query, given the table's columns.
     pub(super) fn rewrite(&self, columns: &[TargetColumn]) -> Result<Rewritten> {
         let hidden = Hidden::new(&self.text, columns);
-        let (text, effect) = match &self.kind {
+        let (mut query, effect) = match &self.kind {
             Kind::Update(update) => (update_query(update, columns, &hidden)?, Effect::Update),
             Kind::Delete(delete) => (delete_query(delete, &hidden)?, Effect::Delete),
             Kind::Merge(merge) => merge_query(merge, columns, &hidden)?,
         };
-        let text = format!("{}{text}", self.with);
-        let parser = DFParserBuilder::new(text.as_str()).with_recursion_limit(super::parse::RECURSION_LIMIT);
-        let query = parser.build()?.parse_statements()?.pop_front();
-        let query = query.ok_or_else(|| Error::new(ErrorKind::Internal, "a change without a query"))?;
-        Ok(Rewritten { query, effect, hidden })
+        query.with.clone_from(&self.with);
+        Ok(Rewritten { query: SqlStatement::Statement(Box::new(Ast::Query(query))), effect, hidden })
     }
 }
 
@@ -253,71 +264,66 @@ fn alias_of(table: &TableFactor) -> Option<Ident> {
 }
 
 /// The target of a change, named as the statement names it.
-fn target(table: &TableFactor, hidden: &Hidden) -> Result<(Ident, String)> {
-    if let TableFactor::Table { alias: Some(alias), .. } = table
-        && !alias.columns.is_empty()
-    {
+fn target(table: &TableFactor, hidden: &Hidden) -> Result<(Ident, TableFactor)> {
+    let named = alias_of(table);
+    let mut from = table.clone();
+    let (TableFactor::Table { name, alias, .. }, Some(named)) = (&mut from, named) else {
+        return Err(Error::invalid(format!("'{table}' needs a name; write {table} AS name")));
+    };
+    if alias.as_ref().is_some_and(|alias| !alias.columns.is_empty()) {
         return not_offered("renaming the columns of the table that is changed");
     }
-    let alias =
-        alias_of(table).ok_or_else(|| Error::invalid(format!("'{table}' needs a name; write {table} AS name")))?;
-    let name = &hidden.target;
-    let from = format!("\"{name}\".\"{name}\" AS {alias}");
-    Ok((alias, from))
+    *name = ObjectName::from(vec![ours(&hidden.target), ours(&hidden.target)]);
+    *alias = Some(table_alias(named.clone()));
+    Ok((named, from))
 }
 
-fn quoted(name: &str) -> String {
-    format!("\"{}\"", name.replace('"', "\"\""))
-}
-
-/// `WHERE ..`, limited to the first rows where the statement says so.
+/// The condition of a change: its own, or, where it has a LIMIT, that a row is among the first for which its own holds.
 fn restriction(
-    (row, from): (&str, &str),
+    (row, from): (&Expr, &TableFactor),
     selection: Option<&Expr>,
     order_by: &[OrderByExpr],
     limit: Option<&Expr>,
-) -> String {
-    let condition = selection.map_or_else(String::new, |condition| format!(" WHERE {}", printed(condition)));
-    let Some(limit) = limit else { return condition };
-    let order = if order_by.is_empty() { String::new() } else { format!(" ORDER BY {}", list(order_by)) };
-    format!(" WHERE {row} IN (SELECT {row} FROM {from}{condition}{order} LIMIT {})", printed(limit))
+) -> Result<Option<Expr>> {
+    let Some(limit) = limit else { return Ok(selection.cloned()) };
+    let mut first = select(vec![SelectItem::UnnamedExpr(row.clone())], alone(from.clone()), &[], selection.cloned())?;
+    if !order_by.is_empty() {
+        first.order_by = Some(OrderBy { kind: OrderByKind::Expressions(order_by.to_vec()), interpolate: None });
+    }
+    first.limit_clause =
+        Some(LimitClause::LimitOffset { limit: Some(limit.clone()), offset: None, limit_by: Vec::new() });
+    Ok(Some(Expr::InSubquery { expr: Box::new(row.clone()), subquery: first, negated: false }))
 }
 
-fn delete_query(delete: &Delete, hidden: &Hidden) -> Result<String> {
+fn delete_query(delete: &Delete, hidden: &Hidden) -> Result<Box<Query>> {
     let (alias, from) = target(&check_delete(delete)?.relation, hidden)?;
-    let row = format!("{alias}.\"{}\"", hidden.row);
-    let condition = restriction((&row, &from), delete.selection.as_ref(), &delete.order_by, delete.limit.as_ref());
-    let using = delete.using.as_ref().map_or_else(String::new, |using| format!(", {}", list(using)));
-    Ok(format!("SELECT {row} FROM {from}{using}{condition}"))
+    let row = column(&alias, &hidden.row);
+    let condition = restriction((&row, &from), delete.selection.as_ref(), &delete.order_by, delete.limit.as_ref())?;
+    let others = delete.using.as_deref().unwrap_or_default();
+    select(vec![SelectItem::UnnamedExpr(row)], alone(from), others, condition)
 }
 
-fn update_query(update: &Update, columns: &[TargetColumn], hidden: &Hidden) -> Result<String> {
+fn update_query(update: &Update, columns: &[TargetColumn], hidden: &Hidden) -> Result<Box<Query>> {
     let (alias, from) = target(&update.table.relation, hidden)?;
-    let row = format!("{alias}.\"{}\"", hidden.row);
+    let row = column(&alias, &hidden.row);
+    let condition = restriction((&row, &from), update.selection.as_ref(), &update.order_by, update.limit.as_ref())?;
+    let mut list = vec![SelectItem::UnnamedExpr(row)];
     let values = assigned(&update.assignments, &alias, columns)?;
-    let values: Vec<String> = values
-        .into_iter()
-        .zip(columns)
-        .map(|(value, column)| {
-            let column = quoted(&column.name);
-            format!("{} AS {column}", value.unwrap_or_else(|| format!("{alias}.{column}")))
-        })
-        .collect();
-    let condition = restriction((&row, &from), update.selection.as_ref(), &update.order_by, update.limit.as_ref());
+    list.extend(values.into_iter().zip(columns).map(|(value, column)| output(value, &column.name)));
     let others = match &update.from {
-        Some(UpdateTableFromKind::AfterSet(others)) => format!(", {}", list(others)),
-        _ => String::new(),
+        Some(UpdateTableFromKind::AfterSet(others)) => others.as_slice(),
+        _ => &[],
     };
-    Ok(format!("SELECT {row}, {} FROM {from}{others}{condition}", values.join(", ")))
+    select(list, alone(from), others, condition)
 }
 
-/// Per column of the table the text of its new value; `None` where it stays.
-fn assigned(assignments: &[Assignment], alias: &Ident, columns: &[TargetColumn]) -> Result<Vec<Option<String>>> {
+/// The new value of each column of the table.
+fn assigned(assignments: &[Assignment], alias: &Ident, columns: &[TargetColumn]) -> Result<Vec<Expr>> {
     let mut values = vec![None; columns.len()];
     let mut set = |name: &ObjectName, value: &Expr| {
         let at = column_of(name, Some(alias), columns)?;
         match values.get_mut(at).zip(columns.get(at)) {
-            Some((slot @ None, column)) => *slot = Some(value_text(value, column)),
+            Some((slot @ None, column)) => *slot = Some(given(value, column)),
             _ => return Err(Error::invalid(format!("column '{name}' is set twice"))),
         }
         Ok(())
@@ -335,17 +341,13 @@ fn assigned(assignments: &[Assignment], alias: &Ident, columns: &[TargetColumn])
             }
         }
     }
-    Ok(values)
+    let stays = |target: &TargetColumn| column(alias, &target.name);
+    Ok(values.into_iter().zip(columns).map(|(value, target)| value.unwrap_or_else(|| stays(target))).collect())
 }
 
-/// The text of a new value. The parser takes the word DEFAULT for a name.
-fn value_text(value: &Expr, column: &TargetColumn) -> String {
-    match value {
-        Expr::Identifier(ident) if ident.quote_style.is_none() && ident.value.eq_ignore_ascii_case("default") => {
-            format!("({})", column.default)
-        }
-        other => format!("({})", printed(other)),
-    }
+/// A value as given for a column.
+fn given(value: &Expr, column: &TargetColumn) -> Expr {
+    if is_default(value) { column.default.clone() } else { value.clone() }
 }
 
 /// The position of the column that `name`, perhaps qualified by `alias`, means.
@@ -363,93 +365,93 @@ fn column_of(name: &ObjectName, alias: Option<&Ident>, columns: &[TargetColumn])
     })
 }
 
-fn merge_query(merge: &Merge, columns: &[TargetColumn], hidden: &Hidden) -> Result<(String, Effect)> {
+fn merge_query(merge: &Merge, columns: &[TargetColumn], hidden: &Hidden) -> Result<(Box<Query>, Effect)> {
     let (alias, from) = target(&merge.table, hidden)?;
     let source = alias_of(&merge.source)
         .ok_or_else(|| Error::invalid("the source of a MERGE needs a name; write USING (..) AS name"))?;
-    let (row, mark) = (format!("{alias}.\"{}\"", hidden.row), format!("{source}.\"{}\"", hidden.mark));
+    let (row, mark) = (column(&alias, &hidden.row), column(&source, &hidden.mark));
+    let is_null = |of: &Expr| Expr::IsNull(Box::new(of.clone()));
+    let is_not_null = |of: &Expr| Expr::IsNotNull(Box::new(of.clone()));
     let (mut conditions, mut effects, mut values) = (Vec::new(), Vec::new(), Vec::new());
     let (mut keeps_source, mut keeps_target) = (false, false);
     for clause in &merge.clauses {
         let applies = match clause.clause_kind {
-            MergeClauseKind::Matched => format!("{row} IS NOT NULL AND {mark} IS NOT NULL"),
+            MergeClauseKind::Matched => and(is_not_null(&row), is_not_null(&mark)),
             MergeClauseKind::NotMatched | MergeClauseKind::NotMatchedByTarget => {
                 keeps_source = true;
-                format!("{row} IS NULL")
+                is_null(&row)
             }
             MergeClauseKind::NotMatchedBySource => {
                 keeps_target = true;
-                format!("{mark} IS NULL")
+                is_null(&mark)
             }
         };
         conditions.push(match &clause.predicate {
-            Some(predicate) => format!("{applies} AND ({})", printed(predicate)),
+            Some(predicate) => and(applies, predicate.clone()),
             None => applies,
         });
         let (effect, new) = match &clause.action {
-            MergeAction::Update(update) => {
-                let new = assigned(&update.assignments, &alias, columns)?.into_iter().zip(columns);
-                let old = |column: &TargetColumn| format!("{alias}.{}", quoted(&column.name));
-                (MergeEffect::Update, new.map(|(value, column)| value.unwrap_or_else(|| old(column))).collect())
-            }
+            MergeAction::Update(update) => (MergeEffect::Update, assigned(&update.assignments, &alias, columns)?),
             MergeAction::Insert(insert) => (MergeEffect::Insert, inserted(insert, &source, columns)?),
-            MergeAction::Delete { .. } => (MergeEffect::Delete, vec!["NULL".to_owned(); columns.len()]),
+            MergeAction::Delete { .. } => (MergeEffect::Delete, vec![Expr::value(Value::Null); columns.len()]),
         };
         effects.push(effect);
         values.push(new);
     }
-    let which: Vec<String> = (0..conditions.len()).map(|n| n.to_string()).collect();
-    let mut output = vec![row, format!("{} AS \"{}\"", case(&conditions, which.iter()), hidden.action)];
+    let which = (0..conditions.len()).map(|n| Expr::value(Value::Number(n.to_string(), false)));
+    let mut list = vec![SelectItem::UnnamedExpr(row), output(case(&conditions, which), &hidden.action)];
     for (at, column) in columns.iter().enumerate() {
-        let new = values.iter().filter_map(|row| row.get(at));
-        output.push(format!("{} AS {}", case(&conditions, new), quoted(&column.name)));
+        let new = values.iter().filter_map(|row| row.get(at)).cloned();
+        list.push(output(case(&conditions, new), &column.name));
     }
-    let join = match (keeps_target, keeps_source) {
-        (false, false) => "INNER",
-        (true, false) => "LEFT",
-        (false, true) => "RIGHT",
-        (true, true) => "FULL",
+    let on = JoinConstraint::On(merge.on.as_ref().clone());
+    let join_operator = match (keeps_target, keeps_source) {
+        (false, false) => JoinOperator::Inner(on),
+        (true, false) => JoinOperator::Left(on),
+        (false, true) => JoinOperator::Right(on),
+        (true, true) => JoinOperator::FullOuter(on),
     };
-    let marked =
-        format!("(SELECT {source}.*, TRUE AS \"{}\" FROM {}) AS {source}", hidden.mark, printed(&merge.source));
-    let text =
-        format!("SELECT {} FROM {from} {join} JOIN {marked} ON {}", output.join(", "), printed(merge.on.as_ref()));
-    Ok((text, Effect::Merge(effects)))
+    let joins = vec![Join { relation: marked(&merge.source, source, hidden)?, global: false, join_operator }];
+    let query = select(list, TableWithJoins { relation: from, joins }, &[], None)?;
+    Ok((query, Effect::Merge(effects)))
 }
 
-/// The first condition that holds decides.
-fn case<'a>(conditions: &[String], values: impl Iterator<Item = &'a String>) -> String {
-    let branches: Vec<_> =
-        conditions.iter().zip(values).map(|(when, then)| format!("WHEN {when} THEN {then}")).collect();
-    format!("CASE {} END", branches.join(" "))
+/// `(SELECT source.*, TRUE AS mark FROM source) AS source`
+fn marked(source: &TableFactor, name: Ident, hidden: &Hidden) -> Result<TableFactor> {
+    let all = SelectItemQualifiedWildcardKind::ObjectName(ObjectName::from(vec![name.clone()]));
+    let list = vec![
+        SelectItem::QualifiedWildcard(all, WildcardAdditionalOptions::default()),
+        output(Expr::value(Value::Boolean(true)), &hidden.mark),
+    ];
+    let subquery = select(list, alone(source.clone()), &[], None)?;
+    Ok(TableFactor::Derived { lateral: false, subquery, alias: Some(table_alias(name)), sample: None })
 }
 
-/// Per column of the table the text of the value that a MERGE inserts.
-fn inserted(insert: &MergeInsertExpr, source: &Ident, columns: &[TargetColumn]) -> Result<Vec<String>> {
+/// The value of each column of the table that a MERGE inserts.
+fn inserted(insert: &MergeInsertExpr, source: &Ident, columns: &[TargetColumn]) -> Result<Vec<Expr>> {
     let named: Vec<usize> = match insert.columns.is_empty() {
         true => (0..columns.len()).collect(),
         false => insert.columns.iter().map(|name| column_of(name, None, columns)).collect::<Result<_>>()?,
     };
     let named = || named.iter().filter_map(|at| columns.get(*at));
-    let given: Vec<String> = match &insert.kind {
-        MergeInsertKind::Row => named().map(|c| format!("{source}.{}", quoted(&c.name))).collect(),
+    let values: Vec<Expr> = match &insert.kind {
+        MergeInsertKind::Row => named().map(|c| column(source, &c.name)).collect(),
         MergeInsertKind::Values(values) => match values.rows.as_slice() {
             [row] if row.content.len() != named().count() => {
                 let (values, columns) = (row.content.len(), named().count());
                 let message = format!("the INSERT of a MERGE has {values} values for {columns} columns");
                 return Err(Error::invalid(message));
             }
-            [row] => row.content.iter().zip(named()).map(|(value, column)| value_text(value, column)).collect(),
+            [row] => row.content.iter().zip(named()).map(|(value, column)| given(value, column)).collect(),
             _ => return Err(Error::invalid("the INSERT of a MERGE takes one row of VALUES")),
         },
     };
-    let mut values: HashMap<&str, String> = HashMap::new();
-    for (column, value) in named().zip(given) {
-        if values.insert(&column.name, value).is_some() {
+    let mut by_name: HashMap<&str, Expr> = HashMap::new();
+    for (column, value) in named().zip(values) {
+        if by_name.insert(&column.name, value).is_some() {
             return Err(Error::invalid(format!("column '{}' of the INSERT of a MERGE is named twice", column.name)));
         }
     }
-    let value =
-        |column: &TargetColumn| values.remove(column.name.as_str()).unwrap_or_else(|| format!("({})", column.default));
+    let value = |column: &TargetColumn| by_name.remove(column.name.as_str()).unwrap_or_else(|| column.default.clone());
     Ok(columns.iter().map(value).collect())
 }

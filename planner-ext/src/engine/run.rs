@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use arrow::array::{Array, RecordBatch, UInt64Array};
+use arrow::array::{RecordBatch, UInt64Array};
 use arrow::datatypes::SchemaRef;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::error::DataFusionError;
@@ -18,6 +18,7 @@ use datafusion::logical_expr::{DdlStatement, LogicalPlan, Statement as PlanState
 use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use futures::{FutureExt, Stream, StreamExt, TryStreamExt};
+use terrace_tier_store::table::row_bytes;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio_util::sync::DropGuard;
@@ -125,7 +126,7 @@ async fn run_query(
     }
     let mut next = first;
     while let Some(batch) = next {
-        ticket.add(batch.num_rows() as u64, slice_bytes(&batch));
+        ticket.add(batch.num_rows() as u64, row_bytes(&batch));
         if batch.num_rows() > 0 && rows.send(Ok(batch)).await.is_err() {
             return Err(Error::new(ErrorKind::Cancelled, "the client went away"));
         }
@@ -201,11 +202,6 @@ fn task_context(engine: &Engine, state: &SessionState) -> Result<Arc<TaskContext
     Ok(Arc::new(TaskContext::from(state).with_runtime(runtime)))
 }
 
-/// Bytes the rows of a batch take, slices counted as such.
-pub(super) fn slice_bytes(batch: &RecordBatch) -> u64 {
-    batch.columns().iter().map(|c| c.to_data().get_slice_memory_size().unwrap_or(0) as u64).sum()
-}
-
 /// Runs an update to its end and returns the rows affected.
 pub(super) async fn update(prepared: Arc<Prepared>, ticket: Ticket, parameters: Option<RecordBatch>) -> Result<u64> {
     let engine = Arc::clone(prepared.session().engine());
@@ -241,7 +237,7 @@ async fn run_command(
     let session = prepared.session();
     let engine = session.engine();
     let extras = match &prepared.parsed().command {
-        Command::Alter(alter) => return alter::alter_table(session, alter).await,
+        Command::Alter(alter) => return alter::alter_table(session, alter, prepared.sql()).await,
         Command::Comment(comment) => return alter::comment_on(session, comment).await,
         Command::Drop(command) => return ddl::drop_objects(session, command).await,
         Command::CopyFrom(command) => return copy::copy_from(session, ticket, command, transaction).await,
@@ -257,9 +253,10 @@ async fn run_command(
     let planned = planned.ok_or_else(|| Error::new(ErrorKind::Internal, "an update without a plan"))?;
     match &planned.plan {
         LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(create)) => {
-            ddl::create_table(session, ticket, &planned, create, extras).await
+            let definition = ddl::definition(&planned, create, extras, prepared.sql())?;
+            ddl::create_table(session, ticket, &planned, (create, definition)).await
         }
-        LogicalPlan::Ddl(other) => ddl::create_other(session, &planned, other, extras).await,
+        LogicalPlan::Ddl(other) => ddl::create_other(session, &planned, other, (extras, prepared.sql())).await,
         LogicalPlan::Statement(PlanStatement::SetVariable(set)) => {
             session.set_option(&set.variable, Some(&set.value)).map(|()| 0)
         }

@@ -5,22 +5,24 @@ use std::sync::Arc;
 use arrow::datatypes::{DataType, Field, FieldRef, IntervalUnit, TimeUnit};
 use datafusion::error::DataFusionError;
 use datafusion::logical_expr::planner::TypePlanner;
-use datafusion::sql::parser::{DFParser, Statement as SqlStatement};
+use datafusion::sql::parser::Statement as SqlStatement;
 use datafusion::sql::sqlparser::ast::{
-    DataType as SqlType, ObjectName, ShowStatementFilter, ShowStatementFilterPosition, ShowStatementOptions,
-    Statement as Ast,
+    DataType as SqlType, Expr, ObjectName, SetExpr, ShowStatementFilter, ShowStatementFilterPosition,
+    ShowStatementOptions, Statement as Ast,
 };
 use terrace_tier_store::table::{ChunkAdmission, Durability, TableDefinition, TableName, TableOptions};
 
 use super::CATALOG;
 use super::catalog::Snapshot;
+use super::nodes::{and, skeleton};
 use super::parse::NameParts;
 use crate::error::{Error, Result, missing_table};
 
 /// A SHOW or DESCRIBE as a query; other statements stay as they are.
 pub(super) async fn as_query(snapshot: &Arc<Snapshot>, statement: SqlStatement) -> Result<SqlStatement> {
     let SqlStatement::Statement(ast) = &statement else { return Ok(statement) };
-    let text = match ast.as_ref() {
+    let ast = ast.as_ref();
+    let text = match ast {
         Ast::ShowTables { show_options, .. } => show_tables(snapshot, show_options)?,
         Ast::ShowSchemas { show_options, .. } => {
             let filter = filter(show_options, "schema_name")?;
@@ -51,8 +53,30 @@ pub(super) async fn as_query(snapshot: &Arc<Snapshot>, statement: SqlStatement) 
         Ast::ShowCreate { obj_name, .. } => show_create(snapshot, obj_name)?,
         _ => return Ok(statement),
     };
-    let parsed = DFParser::parse_sql(&text)?.pop_front();
-    parsed.ok_or_else(|| Error::invalid("the statement is empty"))
+    let mut query = skeleton(&text)?;
+    if let (SetExpr::Select(select), Some(condition)) = (query.body.as_mut(), condition(ast)) {
+        select.selection = Some(match select.selection.take() {
+            Some(selection) => and(selection, condition.clone()),
+            None => condition.clone(),
+        });
+    }
+    Ok(SqlStatement::Statement(Box::new(Ast::Query(query))))
+}
+
+/// The condition after WHERE of a SHOW.
+fn condition(ast: &Ast) -> Option<&Expr> {
+    let (Ast::ShowTables { show_options, .. }
+    | Ast::ShowSchemas { show_options, .. }
+    | Ast::ShowColumns { show_options, .. }) = ast
+    else {
+        return None;
+    };
+    let (ShowStatementFilterPosition::Infix(filter) | ShowStatementFilterPosition::Suffix(filter)) =
+        show_options.filter_position.as_ref()?;
+    match filter {
+        ShowStatementFilter::Where(condition) => Some(condition),
+        _ => None,
+    }
 }
 
 fn show_tables(snapshot: &Snapshot, options: &ShowStatementOptions) -> Result<String> {
@@ -74,7 +98,7 @@ fn show_tables(snapshot: &Snapshot, options: &ShowStatementOptions) -> Result<St
     ))
 }
 
-/// The condition of LIKE, ILIKE or WHERE.
+/// The condition of LIKE or ILIKE.
 fn filter(options: &ShowStatementOptions, column: &str) -> Result<String> {
     if options.starts_with.is_some() || options.limit.is_some() {
         return Err(Error::unimplemented("SHOW takes LIKE, ILIKE or WHERE"));
@@ -88,7 +112,7 @@ fn filter(options: &ShowStatementOptions, column: &str) -> Result<String> {
             format!("{column} LIKE {}", quoted_text(pattern))
         }
         ShowStatementFilter::ILike(pattern) => format!("{column} ILIKE {}", quoted_text(pattern)),
-        ShowStatementFilter::Where(condition) => format!("({condition})"),
+        ShowStatementFilter::Where(_) => "true".to_owned(),
     })
 }
 
@@ -181,7 +205,7 @@ fn quoted_name(name: &str) -> String {
     if plain { name.to_owned() } else { format!("\"{}\"", name.replace('"', "\"\"")) }
 }
 
-fn quoted_text(text: &str) -> String {
+pub(super) fn quoted_text(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))
 }
 

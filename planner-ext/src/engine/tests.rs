@@ -22,6 +22,7 @@ use super::*;
 
 mod ddl;
 mod keys;
+mod words;
 
 /// An engine with one session, on a folder that may outlive it.
 struct Server {
@@ -84,6 +85,24 @@ impl Server {
         let text = pretty_format_batches(&batches).unwrap().to_string();
         let lines = text.lines().filter(|l| l.starts_with('|')).skip(1);
         lines.map(|l| l.trim_matches('|').split('|').map(str::trim).collect::<Vec<_>>().join("|")).collect()
+    }
+
+    /// The statement that recreates a table or view.
+    async fn definition(&self, name: &str) -> String {
+        let shown = self.batches(&format!("SHOW CREATE TABLE {name}")).await.unwrap();
+        shown[0].column_by_name("definition").unwrap().as_string::<i32>().value(0).to_owned()
+    }
+
+    /// Sends rows as a stream.
+    async fn ingest(&self, request: IngestRequest, rows: RecordBatch, transaction: Option<&str>) -> Result<u64> {
+        let (schema, stream) = (rows.schema(), futures::stream::iter([Ok(rows)]).boxed());
+        self.engine.ingest(&self.session, request, schema, stream, transaction).await
+    }
+
+    /// The same, to the end of a table.
+    async fn append(&self, table: &str, rows: RecordBatch, transaction: Option<&str>) -> Result<u64> {
+        let (mode, options) = (IngestMode::Append, HashMap::new());
+        self.ingest(IngestRequest { schema: None, table: table.into(), mode, options }, rows, transaction).await
     }
 
     async fn fails(&self, sql: &str, kind: ErrorKind, words: &str) {

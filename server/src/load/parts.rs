@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, RecordBatch};
+use arrow::array::RecordBatch;
 use futures::StreamExt;
 use futures::stream;
+use terrace_tier_store::table::row_bytes;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 use tokio_stream::wrappers::ReceiverStream;
 
@@ -67,7 +68,7 @@ impl Room {
         }
         self.rows += batch.num_rows() as u64;
         self.left_rows -= batch.num_rows() as u64;
-        self.bytes += slice_bytes(&batch);
+        self.bytes += row_bytes(&batch);
         if self.bytes >= PART_BYTES {
             self.left_rows = self.left_rows.min(self.rows.next_multiple_of(CHUNK_ROWS) - self.rows);
         }
@@ -88,10 +89,6 @@ impl Parts {
         let room = Room { feed, rows: 0, left_rows: self.most_rows, bytes: 0 };
         Some(stream::unfold(room, Room::next).boxed())
     }
-}
-
-fn slice_bytes(batch: &RecordBatch) -> u64 {
-    batch.columns().iter().map(|c| c.to_data().get_slice_memory_size().unwrap_or(0) as u64).sum()
 }
 
 #[cfg(test)]

@@ -15,13 +15,12 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread::JoinHandle;
 
-use arrow::array::{Array, ArrayRef, AsArray, GenericListArray, OffsetSizeTrait, RecordBatch};
+use arrow::array::RecordBatch;
 use arrow::compute::concat_batches;
-use arrow::datatypes::DataType;
 use parking_lot::Mutex;
 
 use super::ingest_memory::Share;
-use super::{Chunk, ChunkId, ChunkStatistics, DeltaRows, Segment, Table, column};
+use super::{Chunk, ChunkId, ChunkStatistics, DeltaRows, Segment, Table, column, row_bytes};
 use crate::error::{Error, Result};
 use crate::store::{Core, Store};
 use crate::tier::{TierId, codec};
@@ -249,29 +248,6 @@ fn work(store: &Store, table: &Table, queue: &Mutex<Receiver<Job>>, done: &Sende
         if done.send((id, sealed)).is_err() {
             return;
         }
-    }
-}
-
-/// Bytes the rows of a batch take, slices counted as such.
-fn row_bytes(batch: &RecordBatch) -> u64 {
-    batch.columns().iter().map(|column| array_bytes(column) as u64).sum()
-}
-
-fn array_bytes(array: &ArrayRef) -> usize {
-    fn of_list<O: OffsetSizeTrait>(list: &GenericListArray<O>) -> usize {
-        let offsets = list.value_offsets();
-        let ends = offsets.first().zip(offsets.last()).map(|(first, last)| (first.as_usize(), last.as_usize()));
-        let (first, last) = ends.unwrap_or_default();
-        size_of_val(offsets) + array_bytes(&list.values().slice(first, last - first))
-    }
-    match array.data_type() {
-        DataType::Utf8View => 16 * array.len() + codec::long_bytes(array.as_string_view(), 0..array.len()),
-        DataType::BinaryView => 16 * array.len() + codec::long_bytes(array.as_binary_view(), 0..array.len()),
-        DataType::List(_) => of_list(array.as_list::<i32>()),
-        DataType::LargeList(_) => of_list(array.as_list::<i64>()),
-        DataType::FixedSizeList(..) => array_bytes(array.as_fixed_size_list().values()),
-        DataType::Struct(_) => array.as_struct().columns().iter().map(array_bytes).sum(),
-        _ => array.to_data().get_slice_memory_size().unwrap_or(0),
     }
 }
 

@@ -245,10 +245,7 @@ async fn named_transactions_end_once_and_idle_ones_by_themselves() {
     assert_eq!(server.keys().await, "1 2 3 4 5 6 7 8 9");
     let count = server.session.prepare_in(transaction.id(), "SELECT count(*) FROM t").await.unwrap();
     let rows = batch(vec![("k", Arc::new(Int32Array::from(vec![41, 42])) as ArrayRef)]);
-    let (schema, stream) = (rows.schema(), futures::stream::iter([Ok(rows)]).boxed());
-    let request = IngestRequest { schema: None, table: "t".into(), mode: IngestMode::Append, options: HashMap::new() };
-    let ingest = server.engine.ingest(&server.session, request, schema, stream, Some(transaction.id()));
-    assert_eq!(ingest.await.unwrap(), 2);
+    assert_eq!(server.append("t", rows, Some(transaction.id())).await.unwrap(), 2);
     assert_eq!(server.keys().await, "1 2 3 4 5 6 7 8 9");
     server.session.end_transaction(transaction.id(), true).await.unwrap();
     assert_eq!(server.keys().await, "1 2 3 4 5 6 7 8 9 40 41 42");
@@ -315,9 +312,7 @@ async fn rows_for_a_table_that_was_altered_meanwhile_are_refused() {
     server.run("INSERT INTO a VALUES (7, 8, 9)").await.unwrap();
     let number = |n| Arc::new(Int64Array::from(vec![n])) as ArrayRef;
     let rows = batch(vec![("y", number(8)), ("z", number(9))]);
-    let (schema, stream) = (rows.schema(), futures::stream::iter([Ok(rows)]).boxed());
-    let request = IngestRequest { schema: None, table: "a".into(), mode: IngestMode::Append, options: HashMap::new() };
-    server.engine.ingest(&server.session, request, schema, stream, None).await.unwrap();
+    server.append("a", rows, None).await.unwrap();
     assert_eq!(server.rows("SELECT z FROM a ORDER BY z").await, ["3", "9", "9"], "its own table has the column still");
     assert_eq!(server.run("COMMIT").await.unwrap_err().kind(), ErrorKind::Aborted);
     assert_eq!(server.rows("SELECT y + z FROM a").await, ["5"]);

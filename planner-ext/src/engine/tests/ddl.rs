@@ -197,9 +197,7 @@ async fn defaults_fill_what_an_insert_does_not_name() {
     std::fs::write(&csv, "d\n8\n").unwrap();
     server.run(&format!("COPY t FROM '{}'", csv.display())).await.unwrap();
     let rows = batch(vec![("D", Arc::new(Int32Array::from(vec![9])) as ArrayRef)]);
-    let request = IngestRequest { schema: None, table: "t".into(), mode: IngestMode::Append, options: HashMap::new() };
-    let stream = futures::stream::iter([Ok(rows.clone())]).boxed();
-    server.engine.ingest(&server.session, request, rows.schema(), stream, None).await.unwrap();
+    server.append("t", rows, None).await.unwrap();
     assert_eq!(server.rows("SELECT a, b, c > TIMESTAMP '2020-01-01', d FROM t WHERE d > 7").await.len(), 2);
     assert_eq!(
         server.rows("SELECT count(*) FROM t WHERE d > 7 AND a = 2 AND b = 'it''s' AND c IS NOT NULL").await,
@@ -223,8 +221,7 @@ async fn what_is_declared_is_shown_and_recreates_itself() {
         .unwrap();
     let table = |name| server.engine.store().table(&terrace_tier_store::table::TableName::new("public", name)).unwrap();
     let before = table("odd");
-    let show = server.batches("SHOW CREATE TABLE odd").await.unwrap();
-    let text = arrow::util::display::array_value_to_string(show[0].column(3), 0).unwrap();
+    let text = server.definition("odd").await;
     server.run("DROP TABLE odd").await.unwrap();
     server.run(&text).await.unwrap_or_else(|e| panic!("{text}: {e}"));
     let after = table("odd");

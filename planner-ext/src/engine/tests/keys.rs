@@ -65,10 +65,7 @@ async fn statements_that_would_repeat_a_key_are_refused_as_a_whole() {
         .await;
     server.fails("SELECT * FROM c", ErrorKind::NotFound, "c").await;
     let rows = batch(vec![("id", Arc::new(Int64Array::from(vec![30, 31, 20])) as ArrayRef)]);
-    let request = IngestRequest { schema: None, table: "t".into(), mode: IngestMode::Append, options: HashMap::new() };
-    let schema = rows.schema();
-    let stream = futures::stream::iter([Ok(rows)]).boxed();
-    let error = server.engine.ingest(&server.session, request, schema, stream, None).await.unwrap_err();
+    let error = server.append("t", rows, None).await.unwrap_err();
     assert_eq!((error.kind(), error.message().contains("(20) exists")), (EXISTS, true), "{error}");
     assert_eq!(server.ids().await, "2 3 20");
 }
@@ -153,8 +150,6 @@ async fn the_setting_is_declared_altered_and_shown() {
     let options = HashMap::from([("enforce_primary_key".to_owned(), "true".to_owned())]);
     let rows = batch(vec![("id", Arc::new(Int64Array::from(vec![1])) as ArrayRef)]);
     let request = IngestRequest { schema: None, table: "n".into(), mode: IngestMode::Create, options };
-    let schema = rows.schema();
-    let stream = futures::stream::iter([Ok(rows)]).boxed();
-    let error = server.engine.ingest(&server.session, request, schema, stream, None).await.unwrap_err();
+    let error = server.ingest(request, rows, None).await.unwrap_err();
     assert!(error.message().contains("no primary key"), "{error}");
 }

@@ -39,6 +39,13 @@ async fn columns_may_be_named_like_those_of_the_query() {
          WHEN MATCHED THEN UPDATE SET __source = s.__terrace_source_ + __row";
     assert_eq!(server.run(own).await.unwrap(), 1);
     assert_eq!(server.rows("SELECT __source FROM t WHERE k = 1").await, ["8"]);
+    server.run("CREATE VIEW v AS SELECT 2 AS k, 3 AS __terrace_source").await.unwrap();
+    for source in ["v", "(SELECT * FROM v) AS v"] {
+        let merge = format!("MERGE INTO t USING {source} ON t.k = v.k WHEN MATCHED THEN DELETE");
+        server.fails(&merge, ErrorKind::InvalidArgument, "a name that MERGE itself uses; leave it out").await;
+    }
+    let renamed = "MERGE INTO t USING (SELECT k FROM v) AS v ON t.k = v.k WHEN MATCHED THEN UPDATE SET __source = 22";
+    assert_eq!(server.run(renamed).await.unwrap(), 1);
     let reserved = "CREATE TABLE bad (__terrace_source INT)";
     server.fails(reserved, ErrorKind::InvalidArgument, "__terrace_source").await;
 }

@@ -84,10 +84,7 @@ async fn a_read_only_transaction_only_reads() {
             server.fails(sql, ErrorKind::FailedPrecondition, "READ ONLY").await;
         }
         let rows = batch(vec![("k", Arc::new(Int32Array::from(vec![5])) as ArrayRef)]);
-        let (schema, stream) = (rows.schema(), futures::stream::iter([Ok(rows)]).boxed());
-        let (schema_name, options) = (None, HashMap::new());
-        let request = IngestRequest { schema: schema_name, table: "t".into(), mode: IngestMode::Append, options };
-        let error = server.engine.ingest(&server.session, request, schema, stream, None).await.unwrap_err();
+        let error = server.append("t", rows, None).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::FailedPrecondition, "{error}");
         assert_eq!(server.rows("SELECT k FROM t").await, ["1"]);
         server.run("COMMIT").await.unwrap();

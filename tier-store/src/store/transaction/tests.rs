@@ -34,6 +34,31 @@ pub(in crate::store) fn positions(store: &Store, version: &TableVersion) -> Vec<
     found
 }
 
+/// Rows with these keys; the text is the number of each.
+pub(in crate::store) fn pairs(pairs: impl IntoIterator<Item = (i64, i64)>) -> RecordBatch {
+    let (keys, numbers): (Vec<i64>, Vec<String>) = pairs.into_iter().map(|(k, n)| (k, n.to_string())).unzip();
+    let columns: Vec<Arc<dyn Array>> =
+        vec![Arc::new(Int64Array::from(keys)), Arc::new(StringViewArray::from_iter_values(numbers))];
+    RecordBatch::try_new(rows(0..0).schema(), columns).unwrap()
+}
+
+/// Position and number of each live row, by key.
+pub(in crate::store) fn present(store: &Store, version: &TableVersion) -> BTreeMap<i64, (u64, i64)> {
+    let live = version.live_positions();
+    let mut found = BTreeMap::new();
+    for (batch, item) in items(store, version).unwrap().iter().zip(0..) {
+        let (keys, numbers) = (batch.column(0).as_primitive::<Int64Type>(), batch.column(1).as_string_view());
+        for row in 0..batch.num_rows() {
+            let position = TableVersion::position(item, row as u32);
+            if live.contains(position) {
+                let before = found.insert(keys.value(row), (position, numbers.value(row).parse().unwrap()));
+                assert!(before.is_none(), "key {} is there twice", keys.value(row));
+            }
+        }
+    }
+    found
+}
+
 pub(in crate::store) fn write(store: &Arc<Store>, table: &Arc<Table>, batch: RecordBatch) -> NewRows {
     let mut ingest = store.ingest(table);
     ingest.write(batch).unwrap();
@@ -350,39 +375,15 @@ fn random_transactions_seals_and_reopens_agree_with_the_model() {
     }
 }
 
-fn accounts(ids: impl IntoIterator<Item = (i64, i64)>) -> RecordBatch {
-    let (ids, balances): (Vec<i64>, Vec<String>) = ids.into_iter().map(|(i, b)| (i, b.to_string())).unzip();
-    let columns: Vec<Arc<dyn Array>> =
-        vec![Arc::new(Int64Array::from(ids)), Arc::new(StringViewArray::from_iter_values(balances))];
-    RecordBatch::try_new(rows(0..0).schema(), columns).unwrap()
-}
-
-/// Balance and position by account.
-fn balances(store: &Store, version: &TableVersion) -> BTreeMap<i64, (u64, i64)> {
-    let mut found = BTreeMap::new();
-    let live = version.live_positions();
-    for (batch, item) in items(store, version).unwrap().iter().zip(0..) {
-        let (ids, text) = (batch.column(0).as_primitive::<Int64Type>(), batch.column(1).as_string_view());
-        for row in 0..batch.num_rows() {
-            let position = TableVersion::position(item, row as u32);
-            if live.contains(position) {
-                let twice = found.insert(ids.value(row), (position, text.value(row).parse().unwrap()));
-                assert!(twice.is_none(), "account {} is there twice", ids.value(row));
-            }
-        }
-    }
-    found
-}
-
 /// Moves money between two tables in one transaction; false when somebody else was first.
 fn transfer(store: &Arc<Store>, random: &mut StdRng, names: [&str; 2]) -> bool {
     let snapshot = store.snapshot();
     let mut transaction = store.begin();
     for (name, amount) in names.into_iter().zip([-1, 1]) {
         let (table, seen) = snapshot.iter().find(|(t, _)| t.name().name == name).unwrap();
-        let balances = balances(store, seen);
+        let balances = present(store, seen);
         let (id, (position, balance)) = balances.into_iter().nth(random.random_range(0..20)).unwrap();
-        let new = write(store, table, accounts([(id, balance + amount)]));
+        let new = write(store, table, pairs([(id, balance + amount)]));
         transaction.change(table, seen, &[position].into_iter().collect(), Some(new)).unwrap();
     }
     match transaction.commit() {
@@ -399,7 +400,7 @@ fn concurrent_transfers_between_two_tables_keep_the_total() {
     let total = |store: &Store| {
         let snapshot = store.snapshot();
         let sums = snapshot.iter().map(|(_, version)| {
-            let balances = balances(store, version);
+            let balances = present(store, version);
             assert_eq!(balances.len(), 20);
             balances.values().map(|(_, balance)| balance).sum::<i64>()
         });
@@ -411,7 +412,7 @@ fn concurrent_transfers_between_two_tables_keep_the_total() {
             let mut definition = definition(name);
             definition.options.chunk_rows = 7;
             let table = store.create_table(definition).unwrap();
-            store.insert(&table, &[accounts((0..20).map(|id| (id, 100)))]).unwrap();
+            store.insert(&table, &[pairs((0..20).map(|id| (id, 100)))]).unwrap();
         }
         let (done, store) = (AtomicBool::new(false), &store);
         let done = &done;

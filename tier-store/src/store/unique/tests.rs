@@ -9,15 +9,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
-use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringViewArray, cast::AsArray};
-use arrow::datatypes::{DataType, Field, Int64Type, Schema, TimeUnit};
+use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringViewArray};
+use arrow::datatypes::{DataType, Field, Schema, TimeUnit};
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 use roaring::RoaringTreemap;
 
-use super::super::tests::{definition, items, keys, rows};
-use super::super::transaction::tests::{delete_keys, seeds, write};
+use super::super::tests::{definition, keys, rows};
+use super::super::transaction::tests::{delete_keys, pairs, present, seeds, write};
 use crate::catalog::TableRecord;
 use crate::catalog::records::{decode, encode};
 use crate::store::{Savepoint, Transaction};
@@ -42,31 +42,6 @@ fn enforcing(name: &str) -> TableDefinition {
 
 fn open(dir: &tempfile::TempDir) -> Arc<Store> {
     Store::open(StoreOptions::new(dir.path())).unwrap()
-}
-
-/// Rows with these keys; the text is `id` of each.
-fn pairs(pairs: impl IntoIterator<Item = (i64, i64)>) -> RecordBatch {
-    let (keys, ids): (Vec<i64>, Vec<String>) = pairs.into_iter().map(|(k, id)| (k, id.to_string())).unzip();
-    let columns: Vec<ArrayRef> =
-        vec![Arc::new(Int64Array::from(keys)), Arc::new(StringViewArray::from_iter_values(ids))];
-    RecordBatch::try_new(rows(0..0).schema(), columns).unwrap()
-}
-
-/// Position and id of each live row, by key.
-fn present(store: &Store, version: &TableVersion) -> BTreeMap<i64, (u64, i64)> {
-    let live = version.live_positions();
-    let mut found = BTreeMap::new();
-    for (batch, item) in items(store, version).unwrap().iter().zip(0..) {
-        let (keys, ids) = (batch.column(0).as_primitive::<Int64Type>(), batch.column(1).as_string_view());
-        for row in 0..batch.num_rows() {
-            let position = TableVersion::position(item, row as u32);
-            if live.contains(position) {
-                let before = found.insert(keys.value(row), (position, ids.value(row).parse().unwrap()));
-                assert!(before.is_none(), "key {} is there twice", keys.value(row));
-            }
-        }
-    }
-    found
 }
 
 fn message<T: std::fmt::Debug>(done: Result<T, Error>) -> String {

@@ -1,0 +1,70 @@
+//! Small parts of syntax trees, for statements that are built and not written.
+
+use datafusion::sql::sqlparser::ast::helpers::attached_token::AttachedToken;
+use datafusion::sql::sqlparser::ast::{
+    BinaryOperator, CaseWhen, Expr, Ident, Query, SelectItem, SetExpr, TableAlias, TableFactor, TableWithJoins,
+};
+use datafusion::sql::sqlparser::dialect::GenericDialect;
+use datafusion::sql::sqlparser::parser::Parser;
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// A name that means just this.
+pub(super) fn ours(name: &str) -> Ident {
+    Ident::with_quote('"', name)
+}
+
+pub(super) fn table_alias(name: Ident) -> TableAlias {
+    TableAlias { explicit: true, name, columns: Vec::new(), at: None }
+}
+
+pub(super) fn column(relation: &Ident, name: &str) -> Expr {
+    Expr::CompoundIdentifier(vec![relation.clone(), ours(name)])
+}
+
+/// `value AS name`
+pub(super) fn output(value: Expr, name: &str) -> SelectItem {
+    SelectItem::ExprWithAlias { expr: value, alias: ours(name) }
+}
+
+pub(super) fn and(left: Expr, right: Expr) -> Expr {
+    Expr::BinaryOp { left: Box::new(left), op: BinaryOperator::And, right: Box::new(right) }
+}
+
+/// `SELECT list FROM from, others WHERE condition`
+pub(super) fn select(
+    list: Vec<SelectItem>,
+    from: TableWithJoins,
+    others: &[TableWithJoins],
+    condition: Option<Expr>,
+) -> Result<Box<Query>> {
+    let mut query = skeleton("SELECT 1")?;
+    if let SetExpr::Select(select) = query.body.as_mut() {
+        select.projection = list;
+        select.from = std::iter::once(from).chain(others.iter().cloned()).collect();
+        select.selection = condition;
+    }
+    Ok(query)
+}
+
+/// The tree of a query in words of ours, to be filled with other parts.
+pub(super) fn skeleton(words: &str) -> Result<Box<Query>> {
+    let parsed = Parser::new(&GenericDialect {}).try_with_sql(words).and_then(|mut parser| parser.parse_query());
+    parsed.map_err(|e| Error::new(ErrorKind::Internal, format!("{words}: {e}")))
+}
+
+pub(super) fn alone(relation: TableFactor) -> TableWithJoins {
+    TableWithJoins { relation, joins: Vec::new() }
+}
+
+/// The first condition that holds decides.
+pub(super) fn case(conditions: &[Expr], values: impl Iterator<Item = Expr>) -> Expr {
+    let branch = |(condition, result): (&Expr, Expr)| CaseWhen { condition: condition.clone(), result };
+    Expr::Case {
+        case_token: AttachedToken::empty(),
+        end_token: AttachedToken::empty(),
+        operand: None,
+        conditions: conditions.iter().zip(values).map(branch).collect(),
+        else_result: None,
+    }
+}
