@@ -4,6 +4,7 @@
 //!   engine     sessions, statements, admission, query memory, DDL, COPY, ingest
 //!   system     live state as tables of schema `system`
 //!   provider   a table of the store as DataFusion sees it
+//!   decimal    arithmetic on decimals in 64 bits
 //!   joins      the order of inner joins
 //!   scan       reading chunks and the delta
 //!   sink       writing rows
@@ -11,6 +12,7 @@
 //!
 //! Nothing here knows Flight or HTTP; the server adapts [`Engine`] to both.
 
+mod decimal;
 pub mod engine;
 pub mod error;
 mod joins;

@@ -56,6 +56,7 @@ pub(crate) fn physical_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Syn
         }
     }
     rules.push(Arc::new(keys::JoinKeysRule));
+    rules.push(Arc::new(crate::decimal::DecimalRule));
     rules
 }
 

@@ -63,8 +63,10 @@ fn slice_views<T: ByteViewType>(array: &GenericByteViewArray<T>, offset: usize, 
     let slice = array.slice(offset, len);
     let pages = offset / PAGE_ROWS..(offset + len).div_ceil(PAGE_ROWS);
     let data = slice.data_buffers();
-    // One page for all rows: nothing to leave out. A page too few or too many: not the layout of a chunk.
-    if len == 0 || data.len() < 2 || data.len() != array.len().div_ceil(PAGE_ROWS) {
+    // One page for all rows, or short values only: nothing to leave out. A page too few or too many: not the layout of a
+    // chunk.
+    let nothing_long = || data.iter().all(Buffer::is_empty);
+    if len == 0 || data.len() < 2 || data.len() != array.len().div_ceil(PAGE_ROWS) || nothing_long() {
         return Arc::new(slice);
     }
     let kept = |(page, buffer): (usize, &Buffer)| if pages.contains(&page) { buffer.clone() } else { EMPTY.clone() };
