@@ -21,6 +21,7 @@ use super::catalog::Object;
 use super::print::{check_names, printed};
 use super::registry::StatementKind;
 use super::rewrite::Change;
+use super::rule::{self, RuleCommand};
 use super::signs::separate_signs;
 use super::{CATALOG, DEFAULT_SCHEMA};
 use crate::error::{Error, Result};
@@ -72,6 +73,8 @@ pub(super) enum Command {
     CopyFrom(CopyFrom),
     /// OPTIMIZE: compaction of one table, now.
     Optimize(NameParts),
+    /// ALTER TABLE on placement rules.
+    Rule(RuleCommand),
 }
 
 /// BEGIN and its kind.
@@ -192,6 +195,9 @@ pub(super) fn parse(sql: &str) -> Result<Parsed> {
     }
     if matches!(first.first(), Some(Token::Word(word)) if word.value.eq_ignore_ascii_case("optimize")) {
         return parse_optimize(tokens);
+    }
+    if rule::is_rule(&first) {
+        return rule::parse(tokens).map(|command| ddl(Command::Rule(command)));
     }
     let names = tokens.clone();
     let mut parser = DFParserBuilder::new(tokens).with_recursion_limit(RECURSION_LIMIT).build()?;
