@@ -5,7 +5,7 @@
 //! operation is one instruction. Results are the same, types and errors too: whatever does not fit takes the usual way.
 
 use std::fmt;
-use std::hash::Hash;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, Decimal128Array, PrimitiveArray, RecordBatch};
@@ -28,7 +28,7 @@ use datafusion::physical_plan::projection::ProjectionExec;
 const MOST_BITS: u32 = 62;
 
 /// `left op right` on two `Decimal128`.
-#[derive(Debug, Clone, Eq, Hash)]
+#[derive(Debug, Clone, Eq)]
 struct DecimalExpr {
     left: Arc<dyn PhysicalExpr>,
     right: Arc<dyn PhysicalExpr>,
@@ -50,6 +50,12 @@ impl PartialEq for DecimalExpr {
     fn eq(&self, other: &Self) -> bool {
         let result = |e: &Self| (e.operation, e.precision, e.scale);
         self.left.eq(&other.left) && self.right.eq(&other.right) && result(self) == result(other)
+    }
+}
+
+impl Hash for DecimalExpr {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (&self.left, &self.right, self.operation, self.precision, self.scale).hash(state);
     }
 }
 

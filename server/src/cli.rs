@@ -7,7 +7,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 use crate::config::{Config, Given};
 use crate::error::Result;
 use crate::maintenance::{backup, check, du, rebuild};
-use crate::{demo, health, load, serve, sql};
+use crate::{demo, health, load, placement, serve, sql};
 
 /// Analytical SQL over data larger than DRAM: every column of every batch lies on the tier where it pays most.
 #[derive(Debug, Parser)]
@@ -92,6 +92,23 @@ Examples:
   terrace demo --keep-serving                      and then look at the cockpit
 ")]
     Demo(demo::Options),
+    /// Say where segments must lie, must not, or should
+    #[command(after_help = "\
+The same as ALTER TABLE .. PIN, EXCLUDE, PREFER, UNPIN in SQL. A rule is about a whole table, some columns, chunks by
+number, or chunks that may hold certain rows. Segments follow with the next epoch, which begins at once. A pin that the
+budgets cannot hold is refused, with the figures. Where two rules contradict, the later one holds.
+
+Examples:
+  terrace placement pin sales --columns day,shop --to dram
+  terrace placement pin sales --where \"day >= '2026-01-01'\" --to dram
+  terrace placement pin sales --chunks 3-9,12 --to nvm
+  terrace placement exclude audit_log --from dram
+  terrace placement prefer sales --columns price --on dram
+  terrace placement list --json                    how many bytes lie where they should, for a script
+  terrace placement unpin sales
+  terrace placement drop sales --rule 3
+")]
+    Placement(placement::Options),
     /// Ask a server whether it is ready, for container health checks
     #[command(after_help = "\
 Exits with 0 when the catalog is open and the tiers are mounted, with 1 otherwise.
@@ -248,6 +265,7 @@ pub fn run() -> Result<()> {
         Command::Load(options) => load::run(&options),
         Command::Sql(options) => sql::run(&options),
         Command::Demo(options) => demo::run(&options),
+        Command::Placement(options) => placement::run(&options),
         Command::Health(options) => health::run(&options),
         Command::Check(options) => check::run(&options),
         Command::Backup(options) => backup::backup(&options),

@@ -23,6 +23,7 @@ pub mod load;
 pub mod maintenance;
 pub mod memory;
 pub mod metrics;
+pub mod placement;
 pub mod serve;
 pub mod sql;
 pub mod tpch;

@@ -201,6 +201,10 @@ pub fn tiering(out: &mut Exposition, store: &Store) {
     out.counter("terrace_epoch_runs_total", "Epochs carried out.", load(&metrics.epochs));
     out.counter("terrace_epoch_dry_runs_total", "Epochs only planned.", load(&metrics.dry_runs));
     out.counter("terrace_epoch_failures_total", "Epochs that ended with an error.", load(&metrics.failures));
+    let help = "Segments that placement rules want in memory and the budgets do not hold.";
+    out.gauge("terrace_epoch_rules_unmet_segments", help, load(&metrics.given_way_segments));
+    let help = "Bytes that placement rules want in memory and the budgets do not hold.";
+    out.gauge("terrace_epoch_rules_unmet_bytes", help, load(&metrics.given_way_bytes));
     let last = |us: &AtomicU64| seconds(load(us));
     out.gauge("terrace_epoch_last_timestamp_seconds", "When the last epoch was decided.", last(&metrics.last_unix_us));
     out.gauge("terrace_epoch_last_solve_seconds", "Time it took to decide.", last(&metrics.last_solve_us));

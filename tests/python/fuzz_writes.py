@@ -8,6 +8,7 @@ server is stopped, killed and started again. A difference ends the run with the 
 
 import argparse
 import random
+import re
 import tempfile
 import time
 
@@ -104,6 +105,18 @@ class Workload:
         clauses = clauses or ["WHEN MATCHED THEN DELETE"]
         return f"MERGE INTO {t} USING {self.source(o)} ON {t}.k = d.k {' '.join(clauses)}"
 
+    def rule(self):
+        """A placement rule, or one less; it changes no row."""
+        t, _ = self.tables()
+        tier, n = self.draw.choice(["dram", "ssd"]), self.draw.randrange(60)
+        scope = self.draw.choice(["", "COLUMNS (k) ", "COLUMNS (x, s) "]) + self.draw.choice([
+            "", f"WHERE k < {n} ", f"WHERE x BETWEEN {n} AND {n + 9} OR s IS NULL ", f"CHUNKS {n % 5} TO {n} ",
+        ])
+        return f"ALTER TABLE {t} " + self.draw.choice([
+            f"PIN {scope}TO {tier}", f"PIN {scope}TO dram", f"EXCLUDE {scope}FROM {tier}", f"PREFER {scope}ON {tier}",
+            "UNPIN", "DROP PLACEMENT RULES",
+        ])
+
     def change(self):
         kinds = [self.insert, self.delete, self.update, self.merge]
         return self.draw.choices(kinds, weights=[4, 2, 3, 2])[0]()
@@ -182,13 +195,30 @@ class Pair:
         self.duck.execute(end)
         execute(self.cursor, end)
 
+    def place(self):
+        """Another placement of the same rows: rules, a budget, an epoch."""
+        for sql in [self.workload.rule() for _ in range(self.draw.randrange(3))]:
+            self.log.append(sql)
+            try:
+                execute(self.cursor, sql)
+            except Exception as error:  # noqa: BLE001 - what cannot be is refused with these words
+                if not re.search("too much|do not hold|no chunk of", str(error)):
+                    self.fail(f"{error}")
+        try:
+            self.server.budget("dram", self.draw.choice(["64KiB", "1MiB", "64MiB"]))
+        except RuntimeError as error:
+            if not re.search("too much|do not hold", str(error)):
+                self.fail(f"{error}")
+        if self.draw.random() < 0.3:
+            execute(self.cursor, f"OPTIMIZE {self.draw.choice(['a', 'b'])}")
+        self.server.epoch()
+
     def step(self):
         kind = self.draw.random()
         if kind < 0.12:
             self.transaction()
         elif kind < 0.2:
-            self.server.budget("dram", self.draw.choice(["64KiB", "1MiB", "64MiB"]))
-            self.server.epoch()
+            self.place()
         elif kind < 0.21:
             self.log.append("-- restart")
             self.reopen()

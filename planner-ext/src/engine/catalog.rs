@@ -339,6 +339,14 @@ impl Snapshot {
         Ok(pinned.map(|provider| provider.table().definition().clone()))
     }
 
+    /// The placement rules of such a table, as the statements that make them.
+    pub(super) fn placement_rules(&self, name: &NameParts) -> Result<Vec<String>> {
+        let pinned = self.pinned(&name.resolve(self.default_schema()))?;
+        let Some(provider) = pinned else { return Ok(Vec::new()) };
+        let names = |column| provider.table().definition().column_name(column);
+        Ok(provider.version().rules.iter().map(|rule| rule.sql(&names)).collect())
+    }
+
     /// Functions and options without the catalog.
     pub(super) fn template(&self) -> &SessionState {
         &self.template

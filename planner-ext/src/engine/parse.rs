@@ -20,6 +20,7 @@ use terrace_tier_store::table::TableName;
 use super::catalog::Object;
 use super::registry::StatementKind;
 use super::rewrite::Change;
+use super::rule::{self, RuleCommand};
 use super::{CATALOG, DEFAULT_SCHEMA};
 use crate::error::{Error, Result};
 
@@ -59,6 +60,8 @@ pub(super) enum Command {
     CopyFrom(CopyFrom),
     /// OPTIMIZE: compaction of one table, now.
     Optimize(NameParts),
+    /// ALTER TABLE on placement rules.
+    Rule(RuleCommand),
 }
 
 /// BEGIN and its kind.
@@ -177,6 +180,9 @@ pub(super) fn parse(sql: &str) -> Result<Parsed> {
     }
     if matches!(first.first(), Some(Token::Word(word)) if word.value.eq_ignore_ascii_case("optimize")) {
         return parse_optimize(tokens);
+    }
+    if rule::is_rule(&first) {
+        return rule::parse(tokens).map(|command| ddl(Command::Rule(command)));
     }
     classify(one_statement(tokens)?, sql)
 }

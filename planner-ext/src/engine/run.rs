@@ -30,7 +30,7 @@ use super::parse::Command;
 use super::registry::{StatementKind, StatementState, Ticket};
 use super::statement::{Planned, Prepared, RunningQuery};
 use super::transaction::{Running, Transaction};
-use super::{Engine, alter, copy, ddl, optimize};
+use super::{Engine, alter, copy, ddl, optimize, rule};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Batches between the task and its client.
@@ -241,6 +241,7 @@ async fn run_command(
         Command::Comment(comment) => return alter::comment_on(session, comment).await,
         Command::Drop(command) => return ddl::drop_objects(session, command).await,
         Command::CopyFrom(command) => return copy::copy_from(session, ticket, command, transaction).await,
+        Command::Rule(command) => return rule::run(session, command).await,
         Command::Optimize(table) => return optimize::optimize(session, ticket, table).await,
         Command::Truncate { names, if_exists } => {
             return truncate(prepared, ticket, (names, *if_exists), transaction).await;

@@ -130,7 +130,7 @@ fn show_create(snapshot: &Snapshot, name: &ObjectName) -> Result<String> {
     let name = parts.resolve(snapshot.default_schema());
     let objects = snapshot.objects();
     let text = match (snapshot.definition(&parts)?, objects.views.get(&name).or_else(|| objects.external.get(&name))) {
-        (Some(definition), _) => create_table(&definition),
+        (Some(definition), _) => with_rules(&definition, &snapshot.placement_rules(&parts)?),
         (None, Some(object)) => object.sql.clone(),
         (None, None) => return Err(missing_table(&name.to_string())),
     };
@@ -141,6 +141,16 @@ fn show_create(snapshot: &Snapshot, name: &ObjectName) -> Result<String> {
         quoted_text(&name.name),
         quoted_text(&text)
     ))
+}
+
+/// The CREATE TABLE statement, and what else has to be said for its placement rules as comments.
+fn with_rules(definition: &TableDefinition, rules: &[String]) -> String {
+    let mut text = create_table(definition);
+    for rule in rules {
+        // A line break in a value would end the comment.
+        text.push_str(&format!("\n-- ALTER TABLE {} {};", qualified(&definition.name), rule.replace('\n', " ")));
+    }
+    text
 }
 
 /// The CREATE TABLE statement of a table.

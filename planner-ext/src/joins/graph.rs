@@ -160,7 +160,8 @@ impl Graph {
         for condition in &self.conditions {
             let needed = condition.relations;
             let here = needed.within(both) && !needed.within(left) && !needed.within(right);
-            if !here && !(complete && needed.count() == 0) {
+            let late = complete && needed.count() == 0;
+            if !here && !late {
                 continue;
             }
             match (condition.sides, equality(&condition.expr)) {

@@ -6,6 +6,7 @@
 mod chunks;
 mod epochs;
 mod moves;
+mod placement_rules;
 mod queries;
 mod segments;
 mod tables;
@@ -26,7 +27,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::stream::RecordBatchReceiverStream;
 use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
 use terrace_tier_store::Store;
-use terrace_tier_store::table::Table;
+use terrace_tier_store::table::{Table, TableName};
 
 use crate::engine::StatementRecord;
 use crate::error::Result;
@@ -69,10 +70,14 @@ impl Wanted {
 
     /// The tables of the store that fit.
     fn tables(&self, live: &Live) -> Vec<Arc<Table>> {
-        let fits = |wanted: &Option<String>, name: &str| wanted.as_deref().is_none_or(|w| w == name);
         let mut tables = live.store.tables();
-        tables.retain(|t| fits(&self.schema, &t.name().schema) && fits(&self.table, &t.name().name));
+        tables.retain(|t| self.fits(t.name()));
         tables
+    }
+
+    fn fits(&self, name: &TableName) -> bool {
+        let fits = |wanted: &Option<String>, name: &str| wanted.as_deref().is_none_or(|w| w == name);
+        fits(&self.schema, &name.schema) && fits(&self.table, &name.name)
     }
 }
 
@@ -101,7 +106,8 @@ pub(crate) struct SystemTable {
 
 impl SystemTable {
     /// All names.
-    pub(crate) const NAMES: [&'static str; 7] = ["chunks", "epochs", "moves", "queries", "segments", "tables", "tiers"];
+    pub(crate) const NAMES: [&'static str; 8] =
+        ["chunks", "epochs", "moves", "placement_rules", "queries", "segments", "tables", "tiers"];
 
     /// The table `name`, if there is one.
     pub(crate) fn open(name: &str, live: Live) -> Option<Self> {
@@ -109,6 +115,7 @@ impl SystemTable {
             "chunks" => ("chunks", chunks::fields(), chunks::rows),
             "epochs" => ("epochs", epochs::fields(), epochs::rows),
             "moves" => ("moves", moves::fields(), moves::rows),
+            "placement_rules" => ("placement_rules", placement_rules::fields(), placement_rules::rows),
             "queries" => ("queries", queries::fields(), queries::rows),
             "segments" => ("segments", segments::fields(), segments::rows),
             "tables" => ("tables", tables::fields(), tables::rows),

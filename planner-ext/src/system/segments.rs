@@ -8,7 +8,10 @@ use terrace_tier_store::heat::{Pattern, PatternCounts};
 use terrace_tier_store::table::{Chunk, Table};
 use terrace_tier_store::tier::codec::Encoding;
 
-use super::{Batches, Live, Wanted, count, counts, flag, flags, in_batches, real, reals, text, texts};
+use super::{
+    Batches, Live, Wanted, count, counts, flag, flags, in_batches, optional_text, optional_texts, real, reals, text,
+    texts,
+};
 use crate::error::Result;
 
 pub(super) fn fields() -> Vec<Field> {
@@ -26,7 +29,7 @@ pub(super) fn fields() -> Vec<Field> {
         flag("damaged"),
     ];
     fields.extend(Pattern::ALL.map(|p| count(p.name())));
-    fields.extend([count("accesses"), count("values_read"), real("heat")]);
+    fields.extend([count("accesses"), count("values_read"), real("heat"), optional_text("placement_rule")]);
     fields
 }
 
@@ -40,17 +43,23 @@ struct Row {
     encoding: Encoding,
     counts: PatternCounts,
     heat: SegmentHeat,
+    rule: Option<Arc<str>>,
 }
 
 pub(super) fn rows(live: Live, wanted: Wanted) -> Result<Batches> {
     let memory: Vec<Arc<str>> = live.store.memory_tiers().iter().map(|t| t.name().into()).collect();
     let home: Arc<str> = live.store.tier_infos().pop().map_or_else(|| "ssd".into(), |t| t.name.into());
     let tables = wanted.tables(&live);
-    let chunks = tables.into_iter().flat_map(|table| {
-        let chunks = table.version().chunks.clone();
-        (0..chunks.len()).filter_map(move |i| Some((Arc::clone(&table), Arc::clone(&chunks.get(i)?.chunk))))
+    let store = Arc::clone(&live.store);
+    let chunks = tables.into_iter().flat_map(move |table| {
+        let version = table.version();
+        let mut rules = store.deciding_rules(&table, &version);
+        (0..version.chunks.len()).filter_map(move |i| {
+            let rules = rules.get_mut(i).map(std::mem::take).unwrap_or_default();
+            Some((Arc::clone(&table), Arc::clone(&version.chunks.get(i)?.chunk), rules))
+        })
     });
-    let segments = chunks.flat_map(move |(table, chunk)| {
+    let segments = chunks.flat_map(move |(table, chunk, rules)| {
         let (store, memory, home) = (Arc::clone(&live.store), memory.clone(), Arc::clone(&home));
         (0..chunk.segments.len()).filter_map(move |column| {
             let segment = chunk.segments.get(column)?;
@@ -66,6 +75,7 @@ pub(super) fn rows(live: Live, wanted: Wanted) -> Result<Batches> {
                 encoding: segment.home.encoding,
                 counts: segment.counters.snapshot(),
                 heat: store.tiering().heat(&key),
+                rule: rules.get(column).cloned().flatten(),
                 table: Arc::clone(&table),
                 chunk: Arc::clone(&chunk),
                 column,
@@ -96,5 +106,6 @@ fn columns(rows: &[Row]) -> Vec<arrow::array::ArrayRef> {
     columns.push(counts(rows, |r| r.counts.accesses.iter().sum()));
     columns.push(counts(rows, |r| r.counts.values.iter().sum()));
     columns.push(reals(rows, |r| r.heat.total().into()));
+    columns.push(optional_texts(rows, |r| r.rule.as_ref().map(ToString::to_string)));
     columns
 }

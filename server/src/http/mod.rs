@@ -20,6 +20,7 @@ mod metrics;
 mod moves;
 mod openapi;
 mod page;
+mod placement;
 mod problem;
 mod queries;
 mod routes;

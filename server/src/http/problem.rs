@@ -5,6 +5,7 @@
 
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use terrace_planner_ext::{Error as EngineError, ErrorKind};
 use terrace_tier_store::Error as StoreError;
 
 /// A refusal, with what to do instead.
@@ -75,6 +76,24 @@ impl From<StoreError> for Problem {
             tracing::error!(%error, "an HTTP request failed");
         }
         Self::new(status, error.to_string())
+    }
+}
+
+impl From<EngineError> for Problem {
+    fn from(error: EngineError) -> Self {
+        let status = match error.kind() {
+            ErrorKind::NotFound => StatusCode::NOT_FOUND,
+            ErrorKind::AlreadyExists | ErrorKind::Aborted | ErrorKind::FailedPrecondition => StatusCode::CONFLICT,
+            ErrorKind::InvalidArgument => StatusCode::BAD_REQUEST,
+            ErrorKind::PermissionDenied => StatusCode::FORBIDDEN,
+            ErrorKind::ResourceExhausted => StatusCode::INSUFFICIENT_STORAGE,
+            ErrorKind::Unimplemented => StatusCode::NOT_IMPLEMENTED,
+            _ => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        if status == StatusCode::INTERNAL_SERVER_ERROR {
+            tracing::error!(%error, "an HTTP request failed");
+        }
+        Self::new(status, error.message())
     }
 }
 

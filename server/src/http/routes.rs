@@ -4,12 +4,14 @@ use std::sync::Arc;
 
 use axum::extract::DefaultBodyLimit;
 use axum::http::{Method, StatusCode, Uri};
-use axum::routing::{MethodRouter, get, post};
+use axum::routing::{MethodRouter, delete, get, post};
 use axum::{Router, middleware};
 
 use super::problem::Problem;
 use super::state::AppState;
-use super::{cockpit, epochs, guard, health, heatmap, maintenance, metrics, moves, openapi, queries, tables, tiers};
+use super::{
+    cockpit, epochs, guard, health, heatmap, maintenance, metrics, moves, openapi, placement, queries, tables, tiers,
+};
 
 /// Bytes of the largest request body that is read.
 const BODY_LIMIT_BYTES: usize = 64 << 10;
@@ -32,6 +34,13 @@ pub(super) fn routes() -> Vec<Route> {
         ("/api/v1/tables", &["get"], get(tables::list)),
         ("/api/v1/tables/{name}/segments", &["get"], get(tables::segments)),
         ("/api/v1/tables/{name}/heatmap", &["get"], get(heatmap::map)),
+        (
+            "/api/v1/tables/{name}/placement-rules",
+            &["get", "post", "delete"],
+            get(placement::list).post(placement::make).delete(placement::clear),
+        ),
+        ("/api/v1/tables/{name}/placement-rules/{rule}", &["delete"], delete(placement::drop_one)),
+        ("/api/v1/placement-rules", &["get"], get(placement::all)),
         ("/api/v1/epochs", &["get", "post"], get(epochs::list).post(epochs::run)),
         ("/api/v1/moves", &["get"], get(moves::list)),
         ("/api/v1/check", &["post"], post(maintenance::check)),

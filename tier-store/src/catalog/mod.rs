@@ -16,6 +16,7 @@
 //! epochs      epoch                     -> JSON
 //! moves       epoch, number             -> JSON
 //! heat        table id                  -> bytes
+//! rules       table id                  -> placement rules (postcard)
 //! ```
 
 mod frozen;
@@ -57,12 +58,13 @@ pub enum Space {
     Epochs,
     Moves,
     Heat,
+    Rules,
 }
 
 type Bytes = TableDefinition<'static, &'static [u8], &'static [u8]>;
 
 impl Space {
-    const ALL: [Self; 11] = [
+    const ALL: [Self; 12] = [
         Self::Meta,
         Self::Tables,
         Self::Chunks,
@@ -74,11 +76,20 @@ impl Space {
         Self::Epochs,
         Self::Moves,
         Self::Heat,
+        Self::Rules,
     ];
 
     /// The spaces whose keys begin with the number of a table.
-    pub const OF_TABLES: [Self; 7] =
-        [Self::Tables, Self::Chunks, Self::Statistics, Self::Deletions, Self::Delta, Self::DeltaDeletions, Self::Heat];
+    pub const OF_TABLES: [Self; 8] = [
+        Self::Tables,
+        Self::Chunks,
+        Self::Statistics,
+        Self::Deletions,
+        Self::Delta,
+        Self::DeltaDeletions,
+        Self::Heat,
+        Self::Rules,
+    ];
 
     fn definition(self) -> Bytes {
         TableDefinition::new(match self {
@@ -93,6 +104,7 @@ impl Space {
             Self::Epochs => "epochs",
             Self::Moves => "moves",
             Self::Heat => "heat",
+            Self::Rules => "rules",
         })
     }
 }

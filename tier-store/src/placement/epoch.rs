@@ -4,12 +4,18 @@
 //! it does not lie now, the time of the move spread over `payback_epochs`: a move that does not pay back within them is
 //! not made, and a segment that is as good elsewhere stays. Segments that nobody reads gain nothing anywhere, so they
 //! are the first to make room and are never promoted.
+//!
+//! Rules of users come before costs: see [`super::duty`] and [`super::reserve`]. A preference that is not met costs as much
+//! as one more scan of the segment from its home per epoch.
 
 use std::cmp::Ordering;
 
 use super::cost::TierCost;
+use super::duty::Duty;
 use super::record::TierPrice;
-use super::solver::{self, Effort, Instance, Method};
+use super::reserve::{Reserved, reserve};
+use super::solver::{self, Effort, Instance, Method, Solution};
+use super::words::{bytes, figure, time};
 use crate::error::{Error, Result};
 use crate::heat::decay::{SegmentHeat, SegmentKey};
 use crate::tier::TierId;
@@ -47,6 +53,15 @@ pub struct SegmentInput {
     pub current: TierId,
     /// Expected accesses.
     pub heat: SegmentHeat,
+    /// What rules ask of it, by their positions in [`Inputs::rules`].
+    pub duty: Duty,
+}
+
+impl SegmentInput {
+    /// Bytes it would be charged on a tier.
+    pub(super) fn charged_on(&self, tier: TierId) -> u64 {
+        self.charged_bytes.get(usize::from(tier.0)).copied().unwrap_or(0)
+    }
 }
 
 /// All a plan depends on.
@@ -58,6 +73,23 @@ pub struct Inputs {
     pub segments: Vec<SegmentInput>,
     /// Epochs within which a move must pay back; above 0.
     pub payback_epochs: f64,
+    /// Rules in words, in the order in which they were made.
+    pub rules: Vec<String>,
+}
+
+impl Inputs {
+    /// The tier where every segment has its durable bytes.
+    pub(super) fn home(&self) -> TierId {
+        TierId(self.tiers.len().saturating_sub(1) as u8)
+    }
+
+    fn has_rules(&self) -> bool {
+        self.segments.iter().any(|segment| segment.duty != Duty::default())
+    }
+
+    fn rule(&self, position: Option<u32>) -> &str {
+        position.and_then(|position| self.rules.get(position as usize)).map_or("a rule", String::as_str)
+    }
 }
 
 /// One move of a plan.
@@ -98,6 +130,8 @@ pub struct EpochPlan {
     pub method: Method,
     /// Price of each tier with a budget.
     pub prices: Vec<TierPrice>,
+    /// Positions of the segments whose pin, or that they must not lie at home, gives way for want of room.
+    pub given_way: Vec<usize>,
 }
 
 /// Plans one epoch. Fails with [`Error::Invalid`] without tiers, with too many, or when costs are not numbers.
@@ -107,7 +141,8 @@ pub fn plan(inputs: &Inputs, effort: Effort) -> Result<EpochPlan> {
         return Err(Error::Invalid(format!("placement works on 1 to {MAX_TIERS} tiers, not on {tiers}")));
     }
     let (instance, times) = instance(inputs);
-    let solution = solver::solve(&instance, None, effort)?;
+    let reserved = reserve(inputs, |segment, tier| instance.cost(segment, usize::from(tier.0)));
+    let solution = solve_rest(inputs, &instance, &reserved, effort)?;
     let pick = |row: &[f64], tier: usize| row.get(tier).copied().unwrap_or(0.0);
     let (mut before_us, mut after_us) = (0.0, 0.0);
     let mut moves = Vec::new();
@@ -156,7 +191,10 @@ pub fn plan(inputs: &Inputs, effort: Effort) -> Result<EpochPlan> {
         })
         .collect();
     for planned in &mut moves {
-        planned.reason = reason(inputs, planned, &prices);
+        planned.reason = match rule_reason(inputs, planned, &reserved) {
+            Some(reason) => reason,
+            None => reason(inputs, planned, &prices),
+        };
     }
     moves.sort_by(|a, b| order(inputs, a, b));
     let (objective_us, bound_us) = (solution.objective, solution.bound);
@@ -169,7 +207,47 @@ pub fn plan(inputs: &Inputs, effort: Effort) -> Result<EpochPlan> {
         gap: solution.gap,
         method: solution.method,
         prices,
+        given_way: reserved.given_way,
     })
+}
+
+/// Solves for the segments that are free to be at home, with what the others leave of the budgets.
+fn solve_rest(inputs: &Inputs, all: &Instance, reserved: &Reserved, effort: Effort) -> Result<Solution> {
+    let tiers = all.tiers();
+    let is_free = |place: &Option<TierId>| place.is_none();
+    let free: Vec<usize> =
+        reserved.place.iter().zip(0..).filter(|(place, _)| is_free(place)).map(|(_, at)| at).collect();
+    if free.len() == inputs.segments.len() && reserved.given_way.is_empty() && !inputs.has_rules() {
+        return solver::solve(all, None, effort);
+    }
+    let mut rest = Instance { capacities: all.capacities.clone(), costs: Vec::new(), bytes: Vec::new() };
+    for (capacity, bytes) in rest.capacities.iter_mut().zip(&reserved.bytes) {
+        *capacity -= *bytes as f64;
+    }
+    for at in &free {
+        let Some(segment) = inputs.segments.get(*at) else { continue };
+        let open = if reserved.given_way.binary_search(at).is_ok() { segment.duty.spare } else { segment.duty.allowed };
+        let duty = Duty { allowed: open, ..Duty::default() };
+        for tier in 0..tiers {
+            let cost = if duty.allows(TierId(tier as u8)) { all.cost(*at, tier) } else { f64::INFINITY };
+            rest.costs.push(cost);
+            rest.bytes.push(all.weight(*at, tier));
+        }
+    }
+    let solved = solver::solve(&rest, None, effort)?;
+    let home = inputs.home();
+    let mut choice: Vec<u8> = reserved.place.iter().map(|place| place.unwrap_or(home).0).collect();
+    for (at, tier) in free.iter().zip(&solved.choice) {
+        if let Some(slot) = choice.get_mut(*at) {
+            *slot = *tier;
+        }
+    }
+    let fixed =
+        reserved.place.iter().enumerate().filter_map(|(at, place)| Some(all.cost(at, usize::from((*place)?.0))));
+    let fixed: f64 = fixed.sum();
+    let (objective, bound) = (solved.objective + fixed, solved.bound + fixed);
+    let gap = if objective > bound { (objective - bound) / objective.abs().max(f64::MIN_POSITIVE) } else { 0.0 };
+    Ok(Solution { choice, objective, bound, gap, ..solved })
 }
 
 /// The problem to solve, and beside it the reading times alone (row-major, microseconds per epoch).
@@ -184,11 +262,20 @@ fn instance(inputs: &Inputs) -> (Instance, Vec<f64>) {
         for (id, (tier, charged)) in inputs.tiers.iter().zip(segment.charged_bytes).enumerate() {
             let time = tier.cost.expected_us(&segment.heat, read_bytes(inputs, segment, id), segment.rows);
             times.push(time);
-            costs.push(time + move_us(inputs, segment, id) / inputs.payback_epochs.max(1e-3));
+            let wish_us = unmet_wish_us(inputs, segment, TierId(id as u8));
+            costs.push(time + wish_us + move_us(inputs, segment, id) / inputs.payback_epochs.max(1e-3));
             bytes.push(charged as f64);
         }
     }
     (Instance { capacities, costs, bytes }, times)
+}
+
+/// What it weighs, in microseconds per epoch, that `segment` does not lie where a user prefers it.
+fn unmet_wish_us(inputs: &Inputs, segment: &SegmentInput, tier: TierId) -> f64 {
+    match (segment.duty.preferred, inputs.tiers.last()) {
+        (Some(preferred), Some(home)) if preferred != tier => home.cost.sweep_us(segment.home_bytes),
+        _ => 0.0,
+    }
 }
 
 /// Microseconds to bring `segment` to tier `to`: read where it lies, write there; releasing to the home is nearly free.
@@ -216,6 +303,31 @@ fn order(inputs: &Inputs, a: &PlannedMove, b: &PlannedMove) -> Ordering {
     let rank = demotion(b).cmp(&demotion(a));
     let target = if demotion(a) && demotion(b) { b.to.cmp(&a.to) } else { Ordering::Equal };
     rank.then(target).then(b.benefit_ns_per_byte.total_cmp(&a.benefit_ns_per_byte)).then_with(|| key(a).cmp(&key(b)))
+}
+
+/// The sentence, for a move that a rule wants.
+fn rule_reason(inputs: &Inputs, planned: &PlannedMove, reserved: &Reserved) -> Option<String> {
+    let segment = inputs.segments.get(planned.segment)?;
+    let (duty, home) = (&segment.duty, inputs.home());
+    let name = |tier: TierId| inputs.tiers.get(usize::from(tier.0)).map_or("?", |tier| tier.name.as_str());
+    if reserved.given_way.binary_search(&planned.segment).is_ok() {
+        let rule = inputs.rule(duty.hard());
+        return Some(format!("gives way: the budgets do not hold all that must lie in memory; {rule} is not met here"));
+    }
+    if duty.pin.is_some() && duty.only() == Some(planned.to) {
+        return Some(format!("pinned: {}", inputs.rule(duty.pin)));
+    }
+    if !duty.allows(planned.from) {
+        let (from, rule) = (name(planned.from), inputs.rule(duty.hard()));
+        return Some(match planned.from == home {
+            true => format!("not to lie on {from} alone: {rule}"),
+            false => format!("not to lie on {from}: {rule}"),
+        });
+    }
+    // What costs would not have done, the wish did.
+    let wished = duty.preferred == Some(planned.to);
+    let paid = planned.benefit_us * inputs.payback_epochs <= move_us(inputs, segment, usize::from(planned.to.0));
+    (wished && paid).then(|| format!("preferred: {}", inputs.rule(duty.preference)))
 }
 
 /// The sentence.
@@ -271,34 +383,6 @@ fn reads(heat: &SegmentHeat) -> String {
             };
             format!("{} {} reads{more} per epoch", figure(f64::from(accesses)), pattern.name())
         }
-    }
-}
-
-/// Two or three digits, whatever the size.
-fn figure(value: f64) -> String {
-    match value.abs() {
-        v if v >= 100.0 => format!("{value:.0}"),
-        v if v >= 0.1 || v == 0.0 => format!("{value:.1}"),
-        v if v >= 0.001 => format!("{value:.3}"),
-        _ => "less than 0.001".into(),
-    }
-}
-
-fn time(us: f64) -> String {
-    match us.abs() {
-        v if v >= 1e6 => format!("{} s", figure(us / 1e6)),
-        v if v >= 1e3 => format!("{} ms", figure(us / 1e3)),
-        _ => format!("{} us", figure(us)),
-    }
-}
-
-fn bytes(bytes: u64) -> String {
-    let value = bytes as f64;
-    match bytes {
-        b if b >= 1 << 30 => format!("{:.1} GiB", value / f64::from(1 << 30)),
-        b if b >= 1 << 20 => format!("{:.1} MiB", value / f64::from(1 << 20)),
-        b if b >= 1 << 10 => format!("{:.1} KiB", value / f64::from(1 << 10)),
-        b => format!("{b} bytes"),
     }
 }
 

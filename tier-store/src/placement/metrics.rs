@@ -32,6 +32,10 @@ pub struct TieringMetrics {
     pub failures: AtomicU64,
     /// Moves given up.
     pub moves_skipped: AtomicU64,
+    /// Segments that the last epoch could not place as rules ask, for want of room.
+    pub given_way_segments: AtomicU64,
+    /// Bytes of these.
+    pub given_way_bytes: AtomicU64,
     /// Microseconds the last epoch took to weigh and solve.
     pub last_solve_us: AtomicU64,
     /// Microseconds it took to move.

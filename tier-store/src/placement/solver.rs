@@ -98,11 +98,11 @@ impl Instance {
         (self.costs.get(range.clone()).unwrap_or(&[]), self.bytes.get(range).unwrap_or(&[]))
     }
 
-    fn cost(&self, segment: usize, tier: usize) -> f64 {
+    pub(super) fn cost(&self, segment: usize, tier: usize) -> f64 {
         self.costs.get(segment * self.tiers() + tier).copied().unwrap_or(f64::INFINITY)
     }
 
-    fn weight(&self, segment: usize, tier: usize) -> f64 {
+    pub(super) fn weight(&self, segment: usize, tier: usize) -> f64 {
         self.bytes.get(segment * self.tiers() + tier).copied().unwrap_or(f64::INFINITY)
     }
 

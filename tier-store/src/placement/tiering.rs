@@ -13,15 +13,18 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex, RwLock};
 
 use super::calibrate::{Calibration, calibrate};
-use super::epoch::{self, EpochPlan, Inputs, MAX_TIERS, PlannedMove, SegmentInput, TierInput};
+use super::epoch::{self, EpochPlan, Inputs, PlannedMove, TierInput};
 use super::metrics::TieringMetrics;
+use super::needs::Needs;
 use super::record::{EpochRecord, EpochReport, MoveRecord, MoveStatus};
 use super::solver::Effort;
+use super::survey::{Origin, survey};
+use super::words::bytes;
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::heat::decay::{Heat, SegmentHeat, SegmentKey};
 use crate::migrate::{HomeTier, MoveQueue, Mover, Relocation, Verdict};
-use crate::table::{Chunk, ChunkEntry, Segment, TableId};
+use crate::table::{ChunkEntry, Rules, TableId, TableStatistics};
 use crate::tier::{Account, MemoryTier, TierId};
 
 /// A table as the loop sees it.
@@ -33,6 +36,10 @@ pub struct TableSnapshot {
     pub name: String,
     /// Chunks of its current version.
     pub chunks: Arc<[ChunkEntry]>,
+    /// Their bounds.
+    pub statistics: Arc<TableStatistics>,
+    /// What users want of their placement.
+    pub rules: Arc<Rules>,
 }
 
 /// What the loop needs of a store.
@@ -136,7 +143,8 @@ struct Shared {
 struct Signal {
     stop: bool,
     interval: Duration,
-    restart: bool,
+    /// An epoch is wanted at once, and why.
+    wanted: Option<&'static str>,
 }
 
 impl std::fmt::Debug for Tiering {
@@ -180,7 +188,7 @@ impl Tiering {
             }
         }
         drop(heat);
-        self.shared.signal.lock().restart = restored > 0;
+        self.shared.signal.lock().wanted = (restored > 0).then_some("restart");
         self.shared.calibrated(host.as_ref())?;
         Ok(restored)
     }
@@ -219,6 +227,12 @@ impl Tiering {
         self.shared.run_epoch(&request, true)
     }
 
+    /// Asks the loop for an epoch now, with the heat as it is; without effect when the loop does not run.
+    pub fn wake(&self, reason: &'static str) {
+        self.shared.signal.lock().wanted = Some(reason);
+        self.shared.wake.notify_all();
+    }
+
     /// Gives up what is left of an epoch under way; done moves stay.
     pub fn cancel(&self) {
         self.shared.cancel.store(true, Ordering::Relaxed);
@@ -235,7 +249,7 @@ impl Tiering {
     }
 
     /// Sets the budget of a tier in bytes. What is above a lowered budget leaves with the next epoch; until then nothing
-    /// new is admitted. Fails on an unknown tier and above its maximum.
+    /// new is admitted. Fails on an unknown tier, above its maximum, and below what placement rules need.
     pub fn set_budget(&self, tier: &str, bytes: u64) -> Result<()> {
         let host = self.shared.host()?;
         let account = account(host.as_ref(), tier)?;
@@ -243,6 +257,10 @@ impl Tiering {
             return Err(Error::Invalid(format!(
                 "a budget of {bytes} bytes for tier '{tier}' is more than the {max} bytes there are for it; choose less, or start the server with a larger limit"
             )));
+        }
+        if bytes < account.limit_bytes() {
+            let needs = Needs::of(host.as_ref(), &host.tables());
+            needs.clone().with_budget(tier, bytes).check(&needs)?;
         }
         account.set_limit_bytes(bytes);
         Ok(())
@@ -292,9 +310,6 @@ fn account<'a>(host: &'a dyn TieringHost, name: &str) -> Result<&'a Arc<Account>
         .ok_or_else(|| Error::NotFound { kind: "tier", name: name.into() })
 }
 
-/// Where an input segment comes from: table, position of the chunk, column.
-type Origin = (u32, u32, u32);
-
 impl Shared {
     fn host(&self) -> Result<Arc<dyn TieringHost>> {
         self.host.upgrade().ok_or(Error::Cancelled)
@@ -306,22 +321,21 @@ impl Shared {
             if signal.stop {
                 return;
             }
-            let restart = std::mem::take(&mut signal.restart);
+            let wanted = signal.wanted.take();
             let interval = signal.interval;
-            if !restart && !self.wake.wait_for(&mut signal, interval).timed_out() {
+            if wanted.is_none() && !self.wake.wait_for(&mut signal, interval).timed_out() {
                 continue;
             }
             drop(signal);
             if !self.enabled.load(Ordering::Relaxed) {
                 continue;
             }
-            let reason = if restart { "restart" } else { "interval" };
             let request = EpochRequest {
                 dry_run: false,
-                reason: reason.into(),
+                reason: wanted.unwrap_or("interval").into(),
                 bytes_per_s: self.options.background_bytes_per_s,
             };
-            match self.run_epoch(&request, !restart) {
+            match self.run_epoch(&request, wanted.is_none()) {
                 Ok(_) => {}
                 Err(Error::Cancelled) => return,
                 Err(error) => tracing::error!(%error, "an epoch failed; the next one tries again"),
@@ -362,6 +376,7 @@ impl Shared {
             self.metrics.dry_runs.fetch_add(1, Ordering::Relaxed);
             return Ok(report);
         }
+        self.note_given_way(&inputs, &plan);
         let relocations: Vec<Relocation> =
             plan.moves.iter().filter_map(|planned| relocation(&tables, &origins, planned)).collect();
         let start_us = self.clock.now_us();
@@ -397,20 +412,27 @@ impl Shared {
         }
         let known = self.heat.read();
         let heat = preview.as_ref().unwrap_or(&known);
-        let mut origins = Vec::new();
-        let mut segments = Vec::new();
-        for (table, snapshot) in tables.iter().enumerate() {
-            for (position, entry) in snapshot.chunks.iter().enumerate() {
-                for (column, segment) in entry.chunk.segments.iter().enumerate() {
-                    if segment.constant.is_some() {
-                        continue;
-                    }
-                    origins.push((table as u32, position as u32, column as u32));
-                    segments.push(segment_input(memory, heat, &entry.chunk, segment));
-                }
-            }
+        Ok(survey(host, tables, tiers, self.options.payback_epochs, &|key| heat.get(key)))
+    }
+
+    /// Counts what rules ask and the budgets do not allow, and says so when it changes.
+    fn note_given_way(&self, inputs: &Inputs, plan: &EpochPlan) {
+        let segments = plan.given_way.iter().filter_map(|at| inputs.segments.get(*at));
+        let (segments, unmet_bytes) = segments.fold((0, 0), |(n, sum), segment| (n + 1, sum + segment.bytes));
+        let before = self.metrics.given_way_bytes.swap(unmet_bytes, Ordering::Relaxed);
+        self.metrics.given_way_segments.store(segments, Ordering::Relaxed);
+        if unmet_bytes == before {
+            return;
         }
-        Ok((Inputs { tiers, segments, payback_epochs: self.options.payback_epochs }, origins))
+        match unmet_bytes {
+            0 => tracing::info!("what placement rules want in memory fits its budgets again"),
+            _ => tracing::warn!(
+                segments,
+                "placement rules want {} more in memory than the budgets allow; the latest rules, and of a rule the \
+                 newest chunks, give way. Raise a budget or unpin something; system.placement_rules says what is not met",
+                bytes(unmet_bytes)
+            ),
+        }
     }
 
     fn carry_out(
@@ -478,24 +500,6 @@ impl Shared {
         };
         *self.calibration.write() = Some(calibration.clone());
         Ok(calibration)
-    }
-}
-
-fn segment_input(memory: &[Arc<dyn MemoryTier>], heat: &Heat, chunk: &Chunk, segment: &Segment) -> SegmentInput {
-    let key = SegmentKey::of(chunk, segment);
-    let home = TierId(memory.len() as u8);
-    let mut charged_bytes = [0; MAX_TIERS];
-    for (slot, tier) in charged_bytes.iter_mut().zip(memory) {
-        *slot = tier.charged_bytes(segment.bytes() as usize);
-    }
-    SegmentInput {
-        key,
-        rows: chunk.rows,
-        bytes: segment.bytes(),
-        home_bytes: segment.home.len,
-        charged_bytes,
-        current: segment.resident.load().as_ref().map_or(home, |resident| resident.tier),
-        heat: heat.get(&key),
     }
 }
 

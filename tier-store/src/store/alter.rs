@@ -15,6 +15,7 @@ use arrow::array::{RecordBatch, RecordBatchOptions};
 use arrow::datatypes::FieldRef;
 
 use super::core::Core;
+use super::rules::log_rules;
 use super::unique::ExistingKeys;
 use crate::catalog::records::{TableRecord, encode, encode_batches, encode_rows};
 use crate::catalog::{Commit, Space, key};
@@ -48,6 +49,9 @@ impl Core {
         let mut commit = Commit::default();
         commit.put(Space::Tables, key(&[old.id().0]), encode(&TableRecord::new(&definition)?)?);
         log_delta(&mut commit, &old, &version, &definition, same_columns)?;
+        if version.rules != before.rules {
+            log_rules(&mut commit, old.id(), &version.rules)?;
+        }
         head.dropped = true;
         let submitted = self.submit(commit, Vec::new());
         drop(head);
@@ -83,7 +87,8 @@ impl Core {
             let entry = Arc::new(rows.entry.under(&self.delta, rows_under(rows.batch(), from, to)?));
             delta.push(DeltaRows { entry, deletions: rows.deletions.clone() });
         }
-        Ok(TableVersion { number: before.number + 1, chunks, delta: delta.into(), statistics })
+        let rules = Arc::new(before.rules.under(to));
+        Ok(TableVersion { number: before.number + 1, chunks, delta: delta.into(), statistics, rules })
     }
 }
 

@@ -7,9 +7,10 @@
 //!
 //! Nobody waits for it: readers keep their version, writers follow the row map that the old chunks get. The new chunks
 //! take the place of the old ones in the order of the table, inherit the heat and counters of their rows, and start on
-//! the tiers where most of these lay. A group is at most four chunks' worth of rows, whose bytes are charged to the delta.
+//! the tiers where most of these lay, as far as placement rules allow. Chunks that rules name are written together with
+//! others that the same rules name, so that no rule spreads to rows it was not made for. A group is at most four chunks' worth of rows, whose bytes are charged to the delta.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -122,7 +123,8 @@ impl Core {
             }
         };
         let tiers = tiers(group);
-        let sealed = self.write_chunks_on(table, &[all], &|column| tiers.get(column).copied().flatten())?;
+        let parents: Vec<ChunkId> = group.iter().map(|entry| entry.chunk.id).collect();
+        let sealed = self.write_chunks_on(table, &[all], &parents, &|column| tiers.get(column).copied().flatten())?;
         self.sync_names(&sealed)?;
         let heritage = heritage(group);
         sealed.iter().for_each(|new| heritage.pass_on(&new.chunk, group));
@@ -211,9 +213,26 @@ impl CompactionCounters {
     }
 }
 
-/// Chunks to be written as one. Those of a clustered table are neighbours, so that it stays clustered.
+/// Chunks to be written as one, all named by the same placement rules.
 fn pick(
     version: &TableVersion,
+    table: &Table,
+    zeal: Zeal,
+    most_bytes: u64,
+    skip: &HashSet<ChunkId>,
+) -> Option<Vec<ChunkEntry>> {
+    let named_by: Vec<Vec<u64>> = version.chunks.iter().map(|entry| version.rules.naming(entry.chunk.id)).collect();
+    let kinds: BTreeSet<&Vec<u64>> = named_by.iter().collect();
+    let group = |rules: &Vec<u64>| {
+        let entries = version.chunks.iter().zip(named_by.iter().map(|names| names == rules));
+        pick_among(entries, table, zeal, most_bytes, skip)
+    };
+    kinds.into_iter().find_map(group)
+}
+
+/// Chunks to be written as one, of those marked. Those of a clustered table are neighbours, so that it stays clustered.
+fn pick_among<'a>(
+    entries: impl Iterator<Item = (&'a ChunkEntry, bool)>,
     table: &Table,
     zeal: Zeal,
     most_bytes: u64,
@@ -229,8 +248,8 @@ fn pick(
     let enough_small = if zeal == Zeal::Thorough { 2 } else { 4 };
     let worth = |group: &[ChunkEntry]| group.iter().any(holed) || group.len() >= enough_small;
     let (mut group, mut rows, mut bytes) = (Vec::new(), 0, 0);
-    for entry in version.chunks.iter() {
-        let wanted = (holed(entry) || small(entry)) && !skip.contains(&entry.chunk.id);
+    for (entry, marked) in entries {
+        let wanted = marked && (holed(entry) || small(entry)) && !skip.contains(&entry.chunk.id);
         let fits = rows + entry.live_rows() <= GROUP_CHUNKS * full && bytes + image_bytes(entry) <= most_bytes;
         if wanted && fits && group.len() < GROUP_LEN {
             rows += entry.live_rows();

@@ -120,10 +120,10 @@ impl Core {
         dram.filter(|_| table.options().admission == ChunkAdmission::Auto)
     }
 
-    /// Gives each column of a new chunk a copy on the tier that `tier` says; a full budget is normal and leaves it at home.
-    pub(crate) fn admit(&self, chunk: &Chunk, file: &[u8], tier: &dyn Fn(usize) -> Option<TierId>) -> Result<()> {
-        for (column, (segment, field)) in chunk.segments.iter().zip(chunk.schema.fields()).enumerate() {
-            let Some(tier) = tier(column).and_then(|id| self.memory_tiers.get(usize::from(id.0))) else { continue };
+    /// Gives each column of a new chunk a copy on the tier that `tiers` says; a full budget is normal and leaves it at home.
+    pub(crate) fn admit(&self, chunk: &Chunk, file: &[u8], tiers: &[Option<TierId>]) -> Result<()> {
+        for ((segment, field), tier) in chunk.segments.iter().zip(chunk.schema.fields()).zip(tiers) {
+            let Some(tier) = tier.and_then(|id| self.memory_tiers.get(usize::from(id.0))) else { continue };
             let range = segment.home.offset as usize..(segment.home.offset + segment.home.len) as usize;
             let (Some(stored), true) = (file.get(range), tier.has_room(segment.bytes())) else { continue };
             let (home, rows) = (&segment.home, chunk.rows as usize);
@@ -250,14 +250,20 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
     serde_json::from_slice(bytes).map_err(|e| Error::Catalog(format!("cannot read a log record: {e}")))
 }
 
+/// A version of a table as the tiering loop sees it.
+pub(super) fn snapshot_of(table: &Table, version: &TableVersion) -> TableSnapshot {
+    TableSnapshot {
+        id: table.id(),
+        name: table.name().to_string(),
+        chunks: Arc::clone(&version.chunks),
+        statistics: Arc::clone(&version.statistics),
+        rules: Arc::clone(&version.rules),
+    }
+}
+
 impl TieringHost for Core {
     fn tables(&self) -> Vec<TableSnapshot> {
-        let snapshot = |table: &Arc<Table>| TableSnapshot {
-            id: table.id(),
-            name: table.name().to_string(),
-            chunks: table.version().chunks.clone(),
-        };
-        self.tables.read().values().map(snapshot).collect()
+        self.tables.read().values().map(|table| snapshot_of(table, &table.version())).collect()
     }
 
     fn memory_tiers(&self) -> &[Arc<dyn MemoryTier>] {

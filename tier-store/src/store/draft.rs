@@ -10,6 +10,7 @@ use std::sync::Arc;
 use roaring::RoaringBitmap;
 
 use super::core::Core;
+use super::rules::log_rules;
 use super::unique::Content;
 use crate::catalog::records::{encode, encode_batches, encode_rows};
 use crate::catalog::{ChunkRecord, Commit, Space, key};
@@ -50,6 +51,8 @@ pub(super) struct Draft<'a> {
     touched: (BTreeSet<usize>, BTreeSet<usize>),
     sealed: HashSet<u64>,
     replaced: HashSet<ChunkId>,
+    /// Chunks that were replaced together, and those that hold their rows now.
+    heirs: Vec<(Vec<ChunkId>, Vec<ChunkId>)>,
     /// Positions by id; made when the first row is deleted.
     index: Option<(HashMap<ChunkId, usize>, HashMap<u64, usize>)>,
 }
@@ -77,6 +80,7 @@ impl<'a> Draft<'a> {
             touched: Default::default(),
             sealed: HashSet::new(),
             replaced: HashSet::new(),
+            heirs: Vec::new(),
             index: None,
         })
     }
@@ -153,6 +157,7 @@ impl<'a> Draft<'a> {
     pub(super) fn replace(&mut self, old: &[ChunkEntry], new: Vec<(SealedChunk, Option<Arc<RoaringBitmap>>)>) {
         let last = self.chunks.iter().map(|c| c.place).max().unwrap_or(0);
         self.replaced.extend(old.iter().map(|c| c.chunk.id));
+        self.heirs.push((old.iter().map(|c| c.chunk.id).collect(), new.iter().map(|(c, _)| c.chunk.id).collect()));
         // A place may have been given away since: its chunk lost its last row, and another one came to the end.
         let others = self.chunks.iter().filter(|c| !self.replaced.contains(&c.chunk.id));
         let taken: HashSet<u64> = others.map(|c| c.place).collect();
@@ -215,7 +220,14 @@ impl<'a> Draft<'a> {
             }
         };
         let (chunks, delta) = (chunks.into(), delta.into());
-        let version = TableVersion { number: self.head.number + 1, chunks, delta, statistics };
+        let rules = match self.head.rules.following(&self.heirs, removed.iter().map(|chunk| chunk.id)) {
+            Some(rules) => {
+                log_rules(commit, self.table.id(), &rules)?;
+                Arc::new(rules)
+            }
+            None => Arc::clone(&self.head.rules),
+        };
+        let version = TableVersion { number: self.head.number + 1, chunks, delta, statistics, rules };
         Ok(NextVersion { version: Arc::new(version), added, removed })
     }
 

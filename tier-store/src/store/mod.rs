@@ -24,6 +24,7 @@ mod old_catalog;
 mod options;
 mod rebuild;
 mod recovery;
+mod rules;
 #[cfg(test)]
 mod tests;
 mod transaction;
@@ -41,6 +42,7 @@ pub use backup::{BackupReport, backup, restore};
 pub use check::{CheckOptions, CheckReport, CheckedTable, Finding, Progress, Severity, Watch, check};
 pub use options::{NvmOptions, StoreOptions};
 pub use rebuild::{Difference, RebuildReport, RebuiltTable, SkippedFile, rebuild_catalog};
+pub use rules::RuleStatus;
 pub use transaction::{Change, Savepoint, Transaction};
 pub use usage::{TableUsage, Usage, usage};
 
@@ -48,7 +50,10 @@ use crate::catalog::{Catalog, Commit, Space};
 use crate::error::Result;
 use crate::placement::{EpochRecord, MoveRecord, Tiering, TieringHost};
 use crate::table::ingest::SealedChunk;
-use crate::table::{Alteration, DeltaRows, Ingest, IngestMemory, NewRows, Table, TableDefinition, TableName};
+use crate::table::{
+    Alteration, DeltaRows, Ingest, IngestMemory, NewRows, NewRule, Rule, RuleChoice, Table, TableDefinition, TableName,
+    TableVersion,
+};
 use crate::tier::ssd::SsdTier;
 use crate::tier::{Account, MemoryTier};
 use background::Background;
@@ -140,6 +145,41 @@ impl Store {
     /// What [`TableDefinition::altered`] says; a new NOT NULL column of a table with rows needs a value.
     pub fn alter_table(&self, name: &TableName, changes: &[Alteration]) -> Result<Arc<Table>> {
         self.core.alter_table(name, changes)
+    }
+
+    /// Makes a placement rule, durable when it returns; segments follow with the next epoch, which is asked for at once.
+    /// Of the chunks it names only those that exist are part of it.
+    ///
+    /// # Errors
+    /// [`crate::Error::NotFound`] for table and tier; [`crate::Error::Invalid`] when what must lie in memory would not
+    /// fit there, with the figures, or when no chunk that it names exists.
+    pub fn add_rule(&self, table: &TableName, wish: NewRule) -> Result<Rule> {
+        let rule = self.core.add_rule(table, wish)?;
+        self.tiering.wake("placement rules");
+        Ok(rule)
+    }
+
+    /// Drops placement rules of a table and returns them.
+    ///
+    /// # Errors
+    /// [`crate::Error::NotFound`] for the table, and for a number or a scope that no rule has.
+    pub fn drop_rules(&self, table: &TableName, choice: &RuleChoice) -> Result<Vec<Rule>> {
+        let dropped = self.core.drop_rules(table, choice)?;
+        if !dropped.is_empty() {
+            self.tiering.wake("placement rules");
+        }
+        Ok(dropped)
+    }
+
+    /// The placement rules of the tables that `wanted` says, with what they come to now.
+    pub fn rule_statuses(&self, wanted: &dyn Fn(&TableName) -> bool) -> Vec<RuleStatus> {
+        self.core.rule_statuses(wanted)
+    }
+
+    /// By chunk and column of a version: the placement rule that decides where the segment lies, in words. Nothing for a
+    /// table without rules.
+    pub fn deciding_rules(&self, table: &Table, version: &TableVersion) -> Vec<Vec<Option<Arc<str>>>> {
+        self.core.deciding_rules(table, version)
     }
 
     /// Adds rows to the delta; durable when it returns (unless the table opted out). Returns the rows.

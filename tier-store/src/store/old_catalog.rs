@@ -9,7 +9,7 @@ use crate::catalog::records::{ChunkRecord, decode, decode_batches, decode_rows};
 use crate::catalog::{Catalog, Space, key_part};
 use crate::error::{Error, Result};
 use crate::io::files::RealFiles;
-use crate::table::{ChunkId, TableId};
+use crate::table::{ChunkId, Rules, TableId};
 
 const CACHE_BYTES: usize = 32 << 20;
 
@@ -18,6 +18,8 @@ const CACHE_BYTES: usize = 32 << 20;
 pub(super) struct OldCatalog {
     /// Views, schemas and external tables, key and value.
     pub(super) objects: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Placement rules by table.
+    pub(super) rules: Vec<(TableId, Rules)>,
     rows: Option<KnownRows>,
 }
 
@@ -50,7 +52,15 @@ impl OldCatalog {
         if scanned.is_err() {
             objects.clear();
         }
-        Ok(Self { objects, rows: KnownRows::of(&catalog).ok() })
+        let mut rules = Vec::new();
+        let scanned = catalog.scan(Space::Rules, &[], |k, v| {
+            rules.push((TableId(key_part(k, 0)), decode(v, "placement rules")?));
+            Ok(true)
+        });
+        if scanned.is_err() {
+            rules.clear();
+        }
+        Ok(Self { objects, rules, rows: KnownRows::of(&catalog).ok() })
     }
 
     /// Deleted rows of a chunk; `Some(None)` when it names no such chunk, `None` when that cannot be told.

@@ -3,8 +3,8 @@
 //! The descriptions ([`super::description`]) say which tables there are, the chunk files what is in them; each file
 //! proves itself by its stamp. Checksums and bounds are computed anew. The old catalog is moved aside, never deleted.
 //!
-//! Only in the catalog, and so lost: rows not yet sealed, deletions of rows, the history of epochs and moves, heat. Views
-//! and external tables are taken from the old catalog where it can still be read ([`OldCatalog`]). A chunk file that was
+//! Only in the catalog, and so lost: rows not yet sealed, deletions of rows, the history of epochs and moves, heat. Views,
+//! external tables and placement rules are taken from the old catalog where it can still be read ([`OldCatalog`]). A chunk file that was
 //! written but not committed, or replaced but not yet deleted, when the server died comes back: the files do not tell it
 //! from others, so rebuild only when there is neither a good catalog nor a backup. The report counts these rows where the
 //! old catalog knows them. As rows come back, no key is enforced any more.
@@ -21,6 +21,7 @@ use super::description::Descriptions;
 use super::heal::batch;
 use super::old_catalog::OldCatalog;
 use super::recovery::{CATALOG_FILE, NEXT_TABLE_KEY, SSD_FOLDER};
+use super::rules::log_rules;
 use crate::catalog::records::{encode, encode_batches};
 use crate::catalog::{Catalog, ChunkRecord, Commit, Space, TableRecord, key};
 use crate::error::{Error, Result};
@@ -115,7 +116,7 @@ pub fn rebuild_catalog(data_dir: &Path, write: bool, now_unix_us: u64, watch: Wa
     };
     if write {
         let path = data_dir.join(format!("{CATALOG_FILE}.new"));
-        write_catalog(&path, &found.tables, old.objects)?;
+        write_catalog(&path, &found.tables, old)?;
         report.old_catalog = put_in_place(data_dir, &path, now_unix_us)?;
         report.written = true;
     }
@@ -280,14 +281,20 @@ fn decoded(header: &ChunkHeader, ids: &[ColumnId], definition: &TableDefinition,
 }
 
 /// Writes a whole catalog; durable on return, but for its name.
-fn write_catalog(path: &Path, tables: &BTreeMap<TableId, FoundTable>, objects: Vec<(Vec<u8>, Vec<u8>)>) -> Result<()> {
+fn write_catalog(path: &Path, tables: &BTreeMap<TableId, FoundTable>, old: OldCatalog) -> Result<()> {
     RealFiles.remove_file(path)?;
     let catalog = Catalog::open(&RealFiles, path, CACHE_BYTES)?;
     let mut commit = Commit::default();
     let next = tables.keys().next_back().map_or(1, |last| last.0 + 1);
     commit.put(Space::Meta, NEXT_TABLE_KEY.to_vec(), key(&[next]));
-    for (k, v) in objects {
+    for (k, v) in old.objects {
         commit.put(Space::Objects, k, v);
+    }
+    for (id, rules) in old.rules {
+        let Some(table) = tables.get(&id) else { continue };
+        let rules = rules.under(&table.definition);
+        let lost: Vec<ChunkId> = rules.named_chunks().filter(|chunk| !table.chunks.contains_key(chunk)).collect();
+        log_rules(&mut commit, id, &rules.following(&[], lost.iter().copied()).unwrap_or(rules))?;
     }
     for (id, table) in tables {
         commit.put(Space::Tables, key(&[id.0]), encode(&TableRecord::new(&table.definition)?)?);

@@ -24,7 +24,9 @@ use crate::heat::AccessTotals;
 use crate::io::best_engine;
 use crate::io::files::{FileSystem, create_folders, parent, raise_open_files};
 use crate::table::delta::DeltaEntry;
-use crate::table::{Chunk, ChunkEntry, ChunkId, DeltaRows, IngestMemory, Segment, Table, TableId, TableStatistics};
+use crate::table::{
+    Chunk, ChunkEntry, ChunkId, DeltaRows, IngestMemory, Rules, Segment, Table, TableId, TableStatistics,
+};
 use crate::tier::dram::DramTier;
 use crate::tier::nvm::NvmTier;
 use crate::tier::ssd::{self, SsdTier};
@@ -223,7 +225,9 @@ fn load_table(core: &Core, id: TableId, record: TableRecord) -> Result<Arc<Table
     })?;
     let places = chunks.iter().map(|c| c.place);
     let statistics = TableStatistics::stored(&definition, &core.catalog, id, places);
-    Ok(Arc::new(Table::new(id, definition, chunks, statistics, delta)))
+    let rules = core.catalog.get(Space::Rules, &key(&[id.0]))?;
+    let rules = rules.map(|bytes| decode::<Rules>(&bytes, "placement rules")).transpose()?.unwrap_or_default();
+    Ok(Arc::new(Table::new(id, definition, chunks, statistics, delta, rules)))
 }
 
 /// Deleted rows of a table's chunks or delta entries, by number.

@@ -22,7 +22,8 @@ use crate::error::{Error, Result};
 use crate::table::delta::DeltaEntry;
 use crate::table::ingest::{SealedChunk, write_chunk};
 use crate::table::{
-    ChunkId, DeltaRows, Durability, RowMap, Table, TableDefinition, TableId, TableName, TableStatistics, Whereabouts,
+    ChunkId, DeltaRows, Durability, RowMap, Rules, Table, TableDefinition, TableId, TableName, TableStatistics,
+    Whereabouts,
 };
 use crate::tier::{TierId, codec};
 
@@ -36,7 +37,7 @@ impl Core {
         definition.schema = Arc::new(stored_schema(&definition.schema));
         let id = TableId(self.next_table.fetch_add(1, Ordering::Relaxed));
         let statistics = TableStatistics::empty(&definition);
-        Ok(Arc::new(Table::new(id, definition, Vec::new(), statistics, Vec::new())))
+        Ok(Arc::new(Table::new(id, definition, Vec::new(), statistics, Vec::new(), Rules::default())))
     }
 
     /// Commits a new table with its chunks; with `replace` the old one of that name goes in the same commit.
@@ -185,21 +186,23 @@ impl Core {
 
     /// Writes rows as chunks that are not yet part of the table; they start where the table's admission says.
     pub(super) fn write_chunks(&self, table: &Table, batches: &[RecordBatch]) -> Result<Vec<SealedChunk>> {
-        self.write_chunks_on(table, batches, &|_| self.admission(table))
+        self.write_chunks_on(table, batches, &[], &|_| self.admission(table))
     }
 
-    /// The same; each column starts on the tier that `tier` gives, if it has room.
+    /// The same for rows of the chunks `parents`; each column starts on the tier that `tier` gives, if rules allow it and
+    /// it has room.
     pub(super) fn write_chunks_on(
         &self,
         table: &Table,
         batches: &[RecordBatch],
+        parents: &[ChunkId],
         tier: &dyn Fn(usize) -> Option<TierId>,
     ) -> Result<Vec<SealedChunk>> {
         let all = concat_batches(table.schema(), batches)?;
         let rows = table.options().chunk_rows as usize;
         let sealed = (0..all.num_rows()).step_by(rows).map(|start| {
             let part = all.slice(start, rows.min(all.num_rows() - start));
-            write_chunk(self, table, table.allocate_chunk(), vec![part], tier)
+            write_chunk(self, table, (table.allocate_chunk(), parents), vec![part], tier)
         });
         sealed.collect()
     }
@@ -236,6 +239,7 @@ fn forget(table: &Table, commit: &mut Commit) {
     let id = key(&[table.id().0]);
     commit.delete(Space::Tables, id.clone());
     commit.delete(Space::Heat, id.clone());
+    commit.delete(Space::Rules, id.clone());
     for space in [Space::Chunks, Space::Statistics, Space::Deletions, Space::Delta, Space::DeltaDeletions] {
         commit.delete_prefix(space, id.clone());
     }

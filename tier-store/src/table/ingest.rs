@@ -253,14 +253,15 @@ fn work(store: &Store, table: &Table, queue: &Mutex<Receiver<Job>>, done: &Sende
 
 fn write_job(core: &Core, table: &Table, job: Job) -> Result<SealedChunk> {
     let Job { id, batches, _memory } = job;
-    write_chunk(core, table, id, batches, &|_| core.admission(table))
+    write_chunk(core, table, (id, &[]), batches, &|_| core.admission(table))
 }
 
-/// Writes one chunk: file and fsync, bounds, a copy of each column on the tier that `tier` gives while it has room.
+/// Writes one chunk, with the chunks whose rows it takes over: file and fsync, bounds, a copy of each column on the tier
+/// that `tier` gives, if rules allow it and while it has room.
 pub(crate) fn write_chunk(
     core: &Core,
     table: &Table,
-    id: ChunkId,
+    (id, parents): (ChunkId, &[ChunkId]),
     batches: Vec<RecordBatch>,
     tier: &dyn Fn(usize) -> Option<TierId>,
 ) -> Result<SealedChunk> {
@@ -284,6 +285,6 @@ pub(crate) fn write_chunk(
         Segment::of_file(ids(), encoded.homes),
     );
     chunk.doom(&core.ssd);
-    core.admit(&chunk, file, tier)?;
+    core.admit(&chunk, file, &core.start(table, &statistics, (rows, parents), tier))?;
     Ok(SealedChunk { chunk: Arc::new(chunk), statistics })
 }

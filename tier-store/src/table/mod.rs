@@ -5,13 +5,16 @@
 
 pub mod alteration;
 pub mod chunk;
+pub mod chunk_set;
 pub mod column;
 pub mod delta;
 pub mod ingest;
 pub mod ingest_memory;
 pub(crate) mod key;
+pub mod predicate;
 mod row_bytes;
 mod row_map;
+pub mod rule;
 pub mod sample;
 pub mod statistics;
 #[allow(clippy::module_inception)]
@@ -20,11 +23,14 @@ pub mod version;
 
 pub use alteration::Alteration;
 pub use chunk::{Chunk, ChunkFile, ChunkId, Home, Resident, Segment};
+pub use chunk_set::ChunkSet;
 pub use column::{Column, ColumnId, Constant};
 pub use ingest::{Ingest, NewRows};
 pub use ingest_memory::IngestMemory;
+pub use predicate::{Comparison, Literal, Predicate};
 pub use row_bytes::row_bytes;
 pub(crate) use row_map::{RowMap, Whereabouts};
+pub use rule::{NewRule, Rule, RuleChoice, RuleKind, RuleRows, Rules};
 pub use statistics::{ChunkStatistics, ColumnBounds, TableStatistics};
 pub(crate) use table::Head;
 pub use table::{ChunkAdmission, Durability, OldVersions, Table, TableDefinition, TableId, TableName, TableOptions};

@@ -21,7 +21,7 @@ use arrow::compute::{
 use arrow::datatypes::{ArrowPrimitiveType, DataType, Field, Float16Type, Float32Type, Float64Type, Schema, SchemaRef};
 
 use super::column::{Column, Constant};
-use super::{TableDefinition, TableId};
+use super::{ColumnId, TableDefinition, TableId};
 use crate::catalog::{Catalog, Space, key, records};
 use crate::error::{Error, Result};
 
@@ -129,6 +129,14 @@ impl TableStatistics {
     /// True when no chunk is described.
     pub fn is_empty(&self) -> bool {
         self.groups.is_empty()
+    }
+
+    /// Bounds of a column by its id, one entry per chunk; `None` when they cannot be read.
+    pub(crate) fn of_id(&self, id: ColumnId) -> Option<ColumnBounds> {
+        let position = self.described.iter().position(|column| column.id == id)?;
+        let read =
+            self.column(position).inspect_err(|error| tracing::warn!(%error, "the bounds of a column are left out"));
+        read.ok().cloned()
     }
 
     /// Bounds of a column, one entry per chunk; loaded once.
@@ -285,6 +293,19 @@ impl ChunkStatistics {
 }
 
 impl ChunkStatistics {
+    /// Bounds by position of the column, each of one entry.
+    pub(crate) fn bounds(&self) -> impl Fn(usize) -> Option<ColumnBounds> {
+        |column| {
+            let [min, max, nulls, exact] = self.0.columns().get(column * PER_COLUMN..)?.first_chunk()?;
+            Some(ColumnBounds {
+                min: Arc::clone(min),
+                max: Arc::clone(max),
+                null_counts: nulls.as_primitive_opt()?.clone(),
+                exact: exact.as_boolean_opt()?.clone(),
+            })
+        }
+    }
+
     /// Smallest and largest value of a column, where these are values of the chunk.
     pub(crate) fn exact_bounds(&self, column: usize) -> Option<(&ArrayRef, &ArrayRef)> {
         let [min, max, _, exact] = self.0.columns().get(column * PER_COLUMN..)?.first_chunk()?;

@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use super::column::{Column, ColumnId};
 use super::key::check_enforceable;
 use super::sample::Samples;
-use super::{Chunk, ChunkEntry, ChunkId, DeltaRows, TableStatistics, TableVersion};
+use super::{Chunk, ChunkEntry, ChunkId, DeltaRows, Rules, TableStatistics, TableVersion};
 use crate::error::{Error, Result};
 use crate::tier::codec::StoredColumn;
 
@@ -128,6 +128,13 @@ impl TableDefinition {
         Self { name, schema, columns, primary_key, options, comment: None, next_column }
     }
 
+    /// The name of a column.
+    pub fn column_name(&self, column: ColumnId) -> String {
+        let at = self.columns.iter().position(|known| known.id == column);
+        let field = at.and_then(|at| self.schema.fields().get(at));
+        field.map_or_else(|| format!("column {}", column.0), |field| field.name().clone())
+    }
+
     /// Refuses names of columns that do not exist and settings out of range.
     pub fn check(&self) -> Result<()> {
         if self.options.chunk_rows == 0 || self.options.chunk_rows > 65_536 {
@@ -216,11 +223,12 @@ impl Table {
         chunks: Vec<ChunkEntry>,
         statistics: TableStatistics,
         delta: Vec<DeltaRows>,
+        rules: Rules,
     ) -> Self {
         let next_chunk = chunks.iter().map(|c| c.chunk.id.0 + 1).max().unwrap_or(0);
         let next_delta = delta.iter().map(|d| d.entry.sequence + 1).max().unwrap_or(0);
-        let (chunks, delta, statistics) = (chunks.into(), delta.into(), statistics.into());
-        let version = Arc::new(TableVersion { number: 0, chunks, delta, statistics });
+        let (chunks, delta, statistics, rules) = (chunks.into(), delta.into(), statistics.into(), rules.into());
+        let version = Arc::new(TableVersion { number: 0, chunks, delta, statistics, rules });
         let (next_chunk, next_delta) = (AtomicU64::new(next_chunk), AtomicU64::new(next_delta));
         Self::at(id, definition, version, Arc::new(Shared { next_chunk, next_delta, ..Shared::default() }))
     }

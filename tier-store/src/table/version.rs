@@ -9,7 +9,7 @@ use arrow::array::RecordBatch;
 use roaring::{RoaringBitmap, RoaringTreemap};
 
 use super::delta::DeltaEntry;
-use super::{Chunk, TableStatistics};
+use super::{Chunk, Rules, TableStatistics};
 
 /// A chunk as one version sees it.
 #[derive(Debug, Clone)]
@@ -61,6 +61,8 @@ pub struct TableVersion {
     pub delta: Arc<[DeltaRows]>,
     /// Bounds of the chunks' columns, in the order of `chunks`.
     pub statistics: Arc<TableStatistics>,
+    /// What users want of its placement.
+    pub rules: Arc<Rules>,
 }
 
 impl TableVersion {

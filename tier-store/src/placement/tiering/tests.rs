@@ -4,6 +4,7 @@ use super::*;
 use crate::clock::SystemClock;
 use crate::heat::Pattern;
 use crate::migrate::testing::FakeHome;
+use crate::table::{TableDefinition, TableName};
 use crate::tier::dram::DramTier;
 
 /// What a store would have on disk.
@@ -18,6 +19,7 @@ struct FakeHost {
     home: FakeHome,
     tiers: Vec<Arc<dyn MemoryTier>>,
     chunks: Arc<[ChunkEntry]>,
+    rules: Mutex<Arc<Rules>>,
     saved: Arc<Mutex<Saved>>,
 }
 
@@ -28,7 +30,7 @@ impl FakeHost {
         let chunks = (0..10).map(|id| ChunkEntry { chunk: home.add(1, id), deletions: None, place: id }).collect();
         let tiers: Vec<Arc<dyn MemoryTier>> =
             vec![Arc::new(DramTier::new(TierId(0), Account::new("dram", dram_bytes)))];
-        Arc::new(Self { home, tiers, chunks, saved })
+        Arc::new(Self { home, tiers, chunks, rules: Mutex::default(), saved })
     }
 
     fn tiering(self: &Arc<Self>) -> Tiering {
@@ -56,7 +58,14 @@ impl FakeHost {
 
 impl TieringHost for FakeHost {
     fn tables(&self) -> Vec<TableSnapshot> {
-        vec![TableSnapshot { id: TableId(1), name: "public.t".into(), chunks: Arc::clone(&self.chunks) }]
+        let definition = TableDefinition::new(TableName::new("public", "t"), self.chunks[0].chunk.schema.clone());
+        vec![TableSnapshot {
+            id: TableId(1),
+            name: "public.t".into(),
+            chunks: Arc::clone(&self.chunks),
+            statistics: Arc::new(TableStatistics::empty(&definition)),
+            rules: Arc::clone(&self.rules.lock()),
+        }]
     }
     fn memory_tiers(&self) -> &[Arc<dyn MemoryTier>] {
         &self.tiers

@@ -1,0 +1,250 @@
+//! `terrace placement`: what users want of the placement of a running server's tables.
+
+use clap::{Args, Subcommand};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::error::{Error, Result};
+use crate::http_client::HttpConnection;
+use crate::units::human_bytes;
+
+/// What to do.
+#[derive(Debug, Args)]
+pub struct Options {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Show the rules, and how many bytes lie where they should
+    List {
+        /// schema.table, or a table of schema public; without: all tables
+        table: Option<String>,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Segments that must lie on a tier
+    Pin {
+        #[command(flatten)]
+        scope: Scope,
+        /// The tier
+        #[arg(long, value_name = "TIER")]
+        to: String,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Segments that must not lie on a tier
+    Exclude {
+        #[command(flatten)]
+        scope: Scope,
+        /// The tier
+        #[arg(long, value_name = "TIER")]
+        from: String,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Segments that should lie on a tier: weighs as much as one more scan of them per epoch
+    Prefer {
+        #[command(flatten)]
+        scope: Scope,
+        /// The tier
+        #[arg(long, value_name = "TIER")]
+        on: String,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Drop all pins of a table
+    Unpin {
+        /// schema.table, or a table of schema public
+        table: String,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Drop one rule of a table, or all
+    Drop {
+        /// schema.table, or a table of schema public
+        table: String,
+        /// Number of the rule, as `terrace placement list` shows it
+        #[arg(long, value_name = "N", required_unless_present = "all", conflicts_with = "all")]
+        rule: Option<u64>,
+        /// All rules
+        #[arg(long)]
+        all: bool,
+        #[command(flatten)]
+        output: Output,
+    },
+}
+
+/// What a rule is about.
+#[derive(Debug, Args)]
+struct Scope {
+    /// schema.table, or a table of schema public
+    table: String,
+    /// Columns, separated by commas [default: all, those to come included]
+    #[arg(long, value_name = "A,B", value_delimiter = ',')]
+    columns: Vec<String>,
+    /// Chunks by number, such as 3-9,12, and those that take their rows over [default: all, those to come included]
+    #[arg(long, value_name = "3-9,12", value_delimiter = ',', conflicts_with = "condition", value_parser = span)]
+    chunks: Vec<Span>,
+    /// Chunks that may hold such rows, as a condition in SQL
+    #[arg(long = "where", value_name = "CONDITION")]
+    condition: Option<String>,
+}
+
+/// Chunks that follow each other.
+#[derive(Debug, Clone, Copy, Serialize)]
+struct Span {
+    first: u64,
+    last: u64,
+}
+
+/// Whom to ask, and how to answer.
+#[derive(Debug, Args)]
+struct Output {
+    #[command(flatten)]
+    server: HttpConnection,
+    /// Print the answer as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+fn span(text: &str) -> std::result::Result<Span, String> {
+    let number = |part: &str| part.trim().parse::<u64>().map_err(|_| format!("'{part}' is not the number of a chunk"));
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    Ok(Span { first: number(first)?, last: number(last)? })
+}
+
+/// A rule as the server shows it.
+#[derive(Debug, Deserialize)]
+struct Rule {
+    table: String,
+    rule: u64,
+    definition: String,
+    bytes: u64,
+    met_bytes: u64,
+    unmet_bytes: u64,
+    overruled_bytes: u64,
+    met: bool,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// What the server refuses, in its words; [`Error::Unreachable`].
+pub fn run(options: &Options) -> Result<()> {
+    match &options.action {
+        Action::List { table, output } => list(table.as_deref(), output),
+        Action::Pin { scope, to, output } => make("pin", scope, to, output),
+        Action::Exclude { scope, from, output } => make("exclude", scope, from, output),
+        Action::Prefer { scope, on, output } => make("prefer", scope, on, output),
+        Action::Unpin { table, output } => dropped(&format!("{}?kind=pin", path(table)), output),
+        Action::Drop { table, rule, output, .. } => {
+            let one = rule.map_or_else(String::new, |rule| format!("/{rule}"));
+            dropped(&format!("{}{one}", path(table)), output)
+        }
+    }
+}
+
+fn list(table: Option<&str>, output: &Output) -> Result<()> {
+    let path = table.map_or_else(|| "/api/v1/placement-rules".to_owned(), path);
+    let mut items: Vec<Value> = Vec::new();
+    loop {
+        let answer = output.server.request("GET", &format!("{path}?limit=10000&offset={}", items.len()), None)?;
+        let page = answer.get("items").and_then(Value::as_array).cloned().unwrap_or_default();
+        let more = answer.get("more").and_then(Value::as_bool).unwrap_or(false) && !page.is_empty();
+        items.extend(page);
+        if !more {
+            break;
+        }
+    }
+    if output.json {
+        return print_json(&Value::Array(items));
+    }
+    let rules = items.into_iter().map(parse::<Rule>).collect::<Result<Vec<_>>>()?;
+    if rules.is_empty() {
+        println!("no placement rules; `terrace placement pin --help` shows how to make one");
+    }
+    rules.iter().for_each(|rule| println!("{}", line(rule)));
+    Ok(())
+}
+
+fn make(kind: &str, scope: &Scope, tier: &str, output: &Output) -> Result<()> {
+    let mut order = json!({ "kind": kind, "tier": tier, "columns": scope.columns });
+    if let Some(order) = order.as_object_mut() {
+        if !scope.chunks.is_empty() {
+            order.insert("chunks".to_owned(), json!(scope.chunks));
+        }
+        if let Some(condition) = &scope.condition {
+            order.insert("where".to_owned(), json!(condition));
+        }
+    }
+    let answer = output.server.request("POST", &path(&scope.table), Some(&order))?;
+    if output.json {
+        return print_json(&answer);
+    }
+    println!("{}", line(&parse(answer)?));
+    Ok(())
+}
+
+fn dropped(path: &str, output: &Output) -> Result<()> {
+    let answer = output.server.request("DELETE", path, None)?;
+    if output.json {
+        return print_json(&answer);
+    }
+    let numbers = answer.get("dropped").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    match numbers {
+        [] => println!("there was nothing to drop"),
+        _ => println!("dropped: rule {}", numbers.iter().map(Value::to_string).collect::<Vec<_>>().join(", ")),
+    }
+    Ok(())
+}
+
+fn line(rule: &Rule) -> String {
+    let mut state = match (rule.met, rule.unmet_bytes) {
+        (true, _) => format!("met, {} in place", human_bytes(rule.met_bytes)),
+        (false, unmet) => {
+            format!("NOT MET, {} of {} in place", human_bytes(rule.met_bytes), human_bytes(rule.met_bytes + unmet))
+        }
+    };
+    if rule.overruled_bytes > 0 {
+        let (part, all) = (human_bytes(rule.overruled_bytes), human_bytes(rule.bytes));
+        state.push_str(&format!("; a later rule holds for {part} of {all}"));
+    }
+    format!("{}  rule {}: {}\n    {state}", rule.table, rule.rule, rule.definition)
+}
+
+fn parse<T: serde::de::DeserializeOwned>(value: Value) -> Result<T> {
+    serde_json::from_value(value).map_err(|e| Error::Server {
+        code: "Unknown".to_owned(),
+        message: format!("the server's answer makes no sense here ({e}); is it of the same version?"),
+    })
+}
+
+fn print_json(value: &Value) -> Result<()> {
+    let text =
+        serde_json::to_string_pretty(value).map_err(|e| Error::System(format!("cannot write the answer: {e}")))?;
+    println!("{text}");
+    Ok(())
+}
+
+/// The rules of a table; its name as a part of a path.
+fn path(table: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    let byte = |byte: u8| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
+    format!("/api/v1/tables/{}/placement-rules", table.bytes().map(byte).collect::<String>())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn chunks_are_numbers_and_spans() {
+        assert_eq!((span("7").unwrap().first, span("7").unwrap().last), (7, 7));
+        assert_eq!((span("3-9").unwrap().first, span("3-9").unwrap().last), (3, 9));
+        assert!(span("3-x").unwrap_err().contains("'x' is not the number"));
+        assert_eq!(path("s.täb le"), "/api/v1/tables/s.t%C3%A4b%20le/placement-rules");
+    }
+}

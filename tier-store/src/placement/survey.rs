@@ -1,0 +1,128 @@
+//! All segments of a store as planning sees them: where they lie, how hot they are, what rules ask of them.
+
+use std::sync::Arc;
+
+use super::duty::{Duty, ScopeChunk, Scopes};
+use super::epoch::{Inputs, MAX_TIERS, SegmentInput, TierInput};
+use super::tiering::{TableSnapshot, TieringHost};
+use crate::heat::decay::{SegmentHeat, SegmentKey};
+use crate::table::{Chunk, ChunkEntry, ColumnId, Rules, Segment, TableStatistics};
+use crate::tier::{MemoryTier, TierId};
+
+/// Where an input segment comes from: table, position of the chunk, column.
+pub(super) type Origin = (u32, u32, u32);
+
+/// Names of the tiers, fastest first, the home last.
+pub(crate) fn tier_names(host: &dyn TieringHost) -> Vec<String> {
+    let memory = host.memory_tiers().iter().map(|tier| tier.name().to_owned());
+    memory.chain([host.home().name().to_owned()]).collect()
+}
+
+/// The rules of a table with what is in their scope, among the chunks of a version.
+pub(crate) fn scopes<'a>(
+    rules: &'a Rules,
+    tiers: &[String],
+    chunks: &[ChunkEntry],
+    statistics: &TableStatistics,
+) -> Scopes<'a> {
+    let chunks = if rules.is_empty() { &[] } else { chunks };
+    let chunks = chunks.iter().map(|entry| &entry.chunk);
+    let chunks: Vec<ScopeChunk<'_>> =
+        chunks.map(|chunk| ScopeChunk { ids: std::slice::from_ref(&chunk.id), rows: chunk.rows }).collect();
+    Scopes::of(rules, tiers, &chunks, &|column| statistics.of_id(column))
+}
+
+/// The name of a column, as its chunks have it.
+pub(crate) fn column_name(chunks: &[ChunkEntry], column: ColumnId) -> String {
+    let named = |entry: &ChunkEntry| {
+        let at = entry.chunk.segments.iter().position(|segment| segment.column == column)?;
+        Some(entry.chunk.schema.fields().get(at)?.name().clone())
+    };
+    chunks.first().and_then(named).unwrap_or_else(|| format!("column {}", column.0))
+}
+
+/// What to plan with, and where each of its segments comes from.
+pub(super) fn survey(
+    host: &dyn TieringHost,
+    tables: &[TableSnapshot],
+    tiers: Vec<TierInput>,
+    payback_epochs: f64,
+    heat: &dyn Fn(&SegmentKey) -> SegmentHeat,
+) -> (Inputs, Vec<Origin>) {
+    let (memory, names) = (host.memory_tiers(), tier_names(host));
+    let ranks = Ranks::of(tables);
+    let (mut segments, mut origins) = (Vec::new(), Vec::new());
+    for (table, snapshot) in tables.iter().enumerate() {
+        let scopes = scopes(&snapshot.rules, &names, &snapshot.chunks, &snapshot.statistics);
+        for (position, entry) in snapshot.chunks.iter().enumerate() {
+            for (column, segment) in entry.chunk.segments.iter().enumerate() {
+                if segment.constant.is_some() {
+                    continue;
+                }
+                let duty = scopes.duty(position, segment.column).renumbered(|rule| ranks.rank(table, rule));
+                origins.push((table as u32, position as u32, column as u32));
+                segments.push(segment_input(memory, heat, &entry.chunk, segment, duty));
+            }
+        }
+    }
+    (Inputs { tiers, segments, payback_epochs, rules: ranks.texts }, origins)
+}
+
+/// The rules of all tables in the order in which they were made.
+struct Ranks {
+    /// By table and position there.
+    of: Vec<Vec<u32>>,
+    texts: Vec<String>,
+}
+
+impl Ranks {
+    fn of(tables: &[TableSnapshot]) -> Self {
+        let mut made = Vec::new();
+        let mut of: Vec<Vec<u32>> = tables.iter().map(|table| vec![0; table.rules.iter().len()]).collect();
+        for (table, snapshot) in tables.iter().enumerate() {
+            for (position, rule) in snapshot.rules.iter().enumerate() {
+                let sql = rule.sql(&|column| column_name(&snapshot.chunks, column));
+                let text = format!("rule {} of {}, {sql}", rule.number, snapshot.name);
+                made.push((rule.made_unix_us, snapshot.id, rule.number, table, position, text));
+            }
+        }
+        made.sort_unstable();
+        let mut texts = Vec::with_capacity(made.len());
+        for (rank, (.., table, position, text)) in (0..).zip(made) {
+            if let Some(slot) = of.get_mut(table).and_then(|table| table.get_mut(position)) {
+                *slot = rank;
+            }
+            texts.push(text);
+        }
+        Self { of, texts }
+    }
+
+    fn rank(&self, table: usize, position: u32) -> u32 {
+        self.of.get(table).and_then(|table| table.get(position as usize)).copied().unwrap_or(u32::MAX)
+    }
+}
+
+fn segment_input(
+    memory: &[Arc<dyn MemoryTier>],
+    heat: &dyn Fn(&SegmentKey) -> SegmentHeat,
+    chunk: &Chunk,
+    segment: &Segment,
+    duty: Duty,
+) -> SegmentInput {
+    let key = SegmentKey::of(chunk, segment);
+    let home = TierId(memory.len() as u8);
+    let mut charged_bytes = [0; MAX_TIERS];
+    for (slot, tier) in charged_bytes.iter_mut().zip(memory) {
+        *slot = tier.charged_bytes(segment.bytes() as usize);
+    }
+    SegmentInput {
+        key,
+        rows: chunk.rows,
+        bytes: segment.bytes(),
+        home_bytes: segment.home.len,
+        charged_bytes,
+        current: segment.resident.load().as_ref().map_or(home, |resident| resident.tier),
+        heat: heat(&key),
+        duty,
+    }
+}

@@ -1,0 +1,172 @@
+//! Rules in plans: random segments, rules and budgets; whatever comes out obeys them.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+
+use super::cost::TierCost;
+use super::duty::{Duty, ScopeChunk, Scopes};
+use super::epoch::{Inputs, SegmentInput, TierInput, plan};
+use super::solver::Effort;
+use crate::heat::Pattern;
+use crate::heat::decay::{SegmentHeat, SegmentKey};
+use crate::table::{ChunkId, ColumnId, NewRule, RuleKind, RuleRows, Rules, TableId};
+use crate::tier::{TierId, TierKind};
+
+const COLUMNS: u32 = 3;
+const TIERS: [&str; 3] = ["dram", "nvm", "ssd"];
+
+fn rule(rng: &mut StdRng, chunks: u64) -> NewRule {
+    let kind = [RuleKind::Pin, RuleKind::Pin, RuleKind::Exclude, RuleKind::Prefer][rng.random_range(0..4)];
+    let columns = (0..COLUMNS).filter(|_| rng.random_bool(0.3)).map(ColumnId).collect();
+    let rows = match rng.random_bool(0.6) {
+        true => {
+            let first = rng.random_range(0..chunks);
+            RuleRows::Chunks((first..=rng.random_range(first..chunks)).map(ChunkId).collect())
+        }
+        false => RuleRows::All,
+    };
+    NewRule { kind, tier: TIERS[rng.random_range(0..3)].into(), columns, rows }
+}
+
+fn segment(rng: &mut StdRng, chunk: u64, column: u32, duty: Duty) -> SegmentInput {
+    let mut heat = SegmentHeat::default();
+    if rng.random_bool(0.7) {
+        (heat.accesses[Pattern::Sequential as usize], heat.values[Pattern::Sequential as usize]) =
+            (rng.random_range(0.0..20.0), rng.random_range(0.0..1e6));
+    }
+    let bytes = rng.random_range(1..1_000_000);
+    let mut charged_bytes = [0; super::epoch::MAX_TIERS];
+    (charged_bytes[0], charged_bytes[1]) = (bytes, bytes);
+    let key = SegmentKey { table: TableId(1), chunk: ChunkId(chunk), column: ColumnId(column) };
+    let current = TierId(rng.random_range(0..3));
+    SegmentInput { key, rows: 1000, bytes, home_bytes: bytes, charged_bytes, current, heat, duty }
+}
+
+fn tiers(rng: &mut StdRng, bytes: u64) -> Vec<TierInput> {
+    let tier =
+        |name: &str, kind, budget_bytes| TierInput { name: name.into(), budget_bytes, cost: TierCost::typical(kind) };
+    let mut budget = || Some((bytes as f64 * rng.random_range(0.0..1.3)) as u64);
+    vec![tier("dram", TierKind::Dram, budget()), tier("nvm", TierKind::Nvm, budget()), tier("ssd", TierKind::Ssd, None)]
+}
+
+/// Where each segment lies after the plan.
+fn placed(inputs: &Inputs, plan: &super::epoch::EpochPlan) -> Vec<TierId> {
+    let mut at: Vec<TierId> = inputs.segments.iter().map(|segment| segment.current).collect();
+    for planned in &plan.moves {
+        at[planned.segment] = planned.to;
+    }
+    at
+}
+
+#[test]
+fn every_plan_keeps_the_rules_or_says_which_segments_give_way() {
+    let mut rng = StdRng::seed_from_u64(45);
+    let (mut pinned, mut given_way, mut excluded) = (0, 0, 0);
+    for round in 0..600 {
+        let chunks = rng.random_range(1..14);
+        let rules =
+            (0..rng.random_range(1..6)).fold(Rules::default(), |rules, _| rules.with(rule(&mut rng, chunks), 0).0);
+        let ids: Vec<ChunkId> = (0..chunks).map(ChunkId).collect();
+        let scope: Vec<_> = ids.iter().map(|id| ScopeChunk { ids: std::slice::from_ref(id), rows: 1000 }).collect();
+        let scopes = Scopes::of(&rules, &TIERS.map(str::to_owned), &scope, &|_| None);
+        let mut segments = Vec::new();
+        for chunk in 0..chunks {
+            for column in 0..COLUMNS {
+                segments.push(segment(&mut rng, chunk, column, scopes.duty(chunk as usize, ColumnId(column))));
+            }
+        }
+        let bytes = segments.iter().map(|segment| segment.bytes).sum();
+        let texts = rules.iter().map(|rule| format!("rule {}", rule.number)).collect();
+        let inputs = Inputs { tiers: tiers(&mut rng, bytes), segments, payback_epochs: 4.0, rules: texts };
+        // Without effort the solver falls back to its greedy answers.
+        let effort = if round % 3 == 0 { Effort { evaluations: 0, nodes: 0 } } else { Effort::default() };
+        let plan = plan(&inputs, effort).unwrap();
+        let at = placed(&inputs, &plan);
+        let mut used = [0; 3];
+        for (n, segment) in inputs.segments.iter().enumerate() {
+            used[usize::from(at[n].0)] += segment.bytes;
+            let gives_way = plan.given_way.contains(&n);
+            let open = if gives_way { segment.duty.spare } else { segment.duty.allowed };
+            assert!(open & 1 << at[n].0 != 0, "round {round}: segment {n} on {:?}, {:?}", at[n], segment.duty);
+            if gives_way {
+                assert!(segment.duty.needs_memory(TierId(2)));
+            }
+            pinned += u32::from(segment.duty.pin.is_some() && !gives_way);
+            excluded += u32::from(segment.duty.exclusion.is_some());
+            given_way += u32::from(gives_way);
+        }
+        for (used, tier) in used.iter().zip(&inputs.tiers) {
+            assert!(tier.budget_bytes.is_none_or(|budget| *used <= budget), "round {round}: {tier:?} holds {used}");
+        }
+        // What gives way would not fit: the room that pins leave on its tier is too small.
+        for n in &plan.given_way {
+            let Some(tier) = inputs.segments[*n].duty.only() else { continue };
+            let only = |m: &usize| inputs.segments[*m].duty.needs_memory(TierId(2)) && at[*m] == tier;
+            let held: u64 = (0..at.len()).filter(only).map(|m| inputs.segments[m].bytes).sum();
+            let budget = inputs.tiers[usize::from(tier.0)].budget_bytes.unwrap();
+            assert!(held + inputs.segments[*n].bytes > budget, "round {round}: segment {n} had room");
+        }
+        let again = super::epoch::plan(&inputs, effort).unwrap();
+        assert_eq!((again.moves, again.given_way), (plan.moves, plan.given_way), "round {round}");
+    }
+    assert!(pinned > 1000 && given_way > 300 && excluded > 1000, "{pinned} pinned, {given_way} gave way, {excluded}");
+}
+
+fn one_rule(kind: RuleKind, tier: &str) -> Rules {
+    let wish = NewRule { kind, tier: tier.into(), columns: Vec::new(), rows: RuleRows::All };
+    Rules::default().with(wish, 0).0
+}
+
+/// Four segments of 1 MiB on `current`, 1 MiB of DRAM for each of `room`.
+fn four(rules: &Rules, reads: [f32; 4], current: u8, room: u64) -> Inputs {
+    const MIB: u64 = 1 << 20;
+    let chunks: Vec<ChunkId> = (0..4).map(ChunkId).collect();
+    let scope: Vec<_> = chunks.iter().map(|id| ScopeChunk { ids: std::slice::from_ref(id), rows: 65_536 }).collect();
+    let scopes = Scopes::of(rules, &["dram", "ssd"].map(str::to_owned), &scope, &|_| None);
+    let segments = (0..4).map(|n| {
+        let mut heat = SegmentHeat::default();
+        (heat.accesses[0], heat.values[0]) = (reads[n], reads[n] * 65_536.0);
+        let mut charged_bytes = [0; super::epoch::MAX_TIERS];
+        charged_bytes[0] = MIB;
+        let key = SegmentKey { table: TableId(1), chunk: ChunkId(n as u64), column: ColumnId(0) };
+        let (duty, current) = (scopes.duty(n, ColumnId(0)), TierId(current));
+        SegmentInput { key, rows: 65_536, bytes: MIB, home_bytes: MIB, charged_bytes, current, heat, duty }
+    });
+    let tier =
+        |name: &str, kind, budget_bytes| TierInput { name: name.into(), budget_bytes, cost: TierCost::typical(kind) };
+    let tiers = vec![tier("dram", TierKind::Dram, Some(room * MIB)), tier("ssd", TierKind::Ssd, None)];
+    let texts = rules.iter().map(|rule| format!("rule {} of public.t, {}", rule.number, rule.sql(&|_| "c".into())));
+    Inputs { segments: segments.collect(), tiers, payback_epochs: 4.0, rules: texts.collect() }
+}
+
+#[test]
+fn a_cold_pin_comes_and_the_newest_chunks_give_way() {
+    let inputs = four(&one_rule(RuleKind::Pin, "dram"), [0.0; 4], 1, 3);
+    let found = plan(&inputs, Effort::default()).unwrap();
+    assert_eq!(found.given_way, [3]);
+    assert_eq!(found.moves.len(), 3);
+    assert_eq!(found.moves[0].reason, "pinned: rule 1 of public.t, PIN TO dram");
+    let inputs = four(&one_rule(RuleKind::Pin, "dram"), [0.0, 0.0, 0.0, 9.0], 0, 3);
+    let found = plan(&inputs, Effort::default()).unwrap();
+    assert_eq!(found.moves.iter().map(|m| m.segment).collect::<Vec<_>>(), [3], "though it is the hottest");
+    assert!(found.moves[0].reason.starts_with("gives way: "), "{}", found.moves[0].reason);
+}
+
+#[test]
+fn an_exclusion_sends_even_the_hottest_away() {
+    let found = plan(&four(&one_rule(RuleKind::Exclude, "dram"), [9.0; 4], 0, 4), Effort::default()).unwrap();
+    assert_eq!(found.moves.len(), 4);
+    assert_eq!(found.moves[0].reason, "not to lie on dram: rule 1 of public.t, EXCLUDE FROM dram");
+}
+
+#[test]
+fn a_preference_weighs_one_scan_per_epoch() {
+    let to_dram = one_rule(RuleKind::Prefer, "dram");
+    let found = plan(&four(&to_dram, [0.0; 4], 1, 4), Effort::default()).unwrap();
+    assert_eq!(found.moves.len(), 4, "room is taken though nobody reads");
+    assert_eq!(found.moves[0].reason, "preferred: rule 1 of public.t, PREFER ON dram");
+    // Kept out of DRAM: what is read clearly more than once per epoch stays all the same.
+    let found = plan(&four(&one_rule(RuleKind::Prefer, "ssd"), [0.2, 0.5, 2.0, 3.0], 0, 4), Effort::default()).unwrap();
+    assert_eq!(found.moves.iter().map(|m| m.segment).collect::<Vec<_>>(), [0, 1]);
+}

@@ -1,0 +1,31 @@
+//! Figures in the sentences of plans and refusals.
+
+/// Two or three digits, whatever the size.
+pub(super) fn figure(value: f64) -> String {
+    match value.abs() {
+        v if v >= 100.0 => format!("{value:.0}"),
+        v if v >= 0.1 || v == 0.0 => format!("{value:.1}"),
+        v if v >= 0.001 => format!("{value:.3}"),
+        _ => "less than 0.001".into(),
+    }
+}
+
+/// Microseconds, in the unit that fits.
+pub(super) fn time(us: f64) -> String {
+    match us.abs() {
+        v if v >= 1e6 => format!("{} s", figure(us / 1e6)),
+        v if v >= 1e3 => format!("{} ms", figure(us / 1e3)),
+        _ => format!("{} us", figure(us)),
+    }
+}
+
+/// Bytes, in the unit that fits.
+pub(super) fn bytes(bytes: u64) -> String {
+    let value = bytes as f64;
+    match bytes {
+        b if b >= 1 << 30 => format!("{:.1} GiB", value / f64::from(1 << 30)),
+        b if b >= 1 << 20 => format!("{:.1} MiB", value / f64::from(1 << 20)),
+        b if b >= 1 << 10 => format!("{:.1} KiB", value / f64::from(1 << 10)),
+        b => format!("{b} bytes"),
+    }
+}

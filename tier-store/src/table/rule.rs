@@ -1,0 +1,306 @@
+//! Placement rules: what a user wants of the placement of a table.
+//!
+//! A rule says that segments must lie on a tier (pin), must not (exclude), or should (prefer); its scope is columns and
+//! chunks of the table. The rules of a table are part of each of its versions, so they change with it in one commit: when
+//! chunks are replaced by others, these take their place in the rules. Columns are named by id, so renames do not concern
+//! them. Where two rules contradict on a segment, the one that was made later holds.
+
+use serde::{Deserialize, Serialize};
+
+use super::chunk_set::ChunkSet;
+use super::predicate::Predicate;
+use super::{ChunkId, ColumnId, TableDefinition};
+use crate::error::{Error, Result};
+
+/// What a rule wants of a tier.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum RuleKind {
+    /// To lie there.
+    Pin,
+    /// Not to lie there.
+    Exclude,
+    /// To lie there, as far as it costs others less than one scan of the segment per epoch.
+    Prefer,
+}
+
+impl RuleKind {
+    /// Lower-case name, as in SQL tables and JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Pin => "pin",
+            Self::Exclude => "exclude",
+            Self::Prefer => "prefer",
+        }
+    }
+
+    /// The word between scope and tier in SQL.
+    fn preposition(self) -> &'static str {
+        match self {
+            Self::Pin => "TO",
+            Self::Exclude => "FROM",
+            Self::Prefer => "ON",
+        }
+    }
+}
+
+/// Which chunks of the table a rule is about.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum RuleRows {
+    /// All of them, those to come included.
+    All,
+    /// These, and those that take their rows over.
+    Chunks(ChunkSet),
+    /// Those that may hold such rows, those to come included.
+    Where(Predicate),
+}
+
+/// A rule as a user states it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct NewRule {
+    /// What it wants.
+    pub kind: RuleKind,
+    /// Name of the tier.
+    pub tier: String,
+    /// Columns; empty: all of them, those to come included.
+    pub columns: Vec<ColumnId>,
+    /// Chunks.
+    pub rows: RuleRows,
+}
+
+/// A rule of a table.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Rule {
+    /// Its number within the table; never reused.
+    pub number: u64,
+    /// When it was made, in microseconds since the Unix epoch.
+    pub made_unix_us: u64,
+    /// What it says.
+    pub wish: NewRule,
+}
+
+impl Rule {
+    /// True when it is about the column.
+    pub fn has_column(&self, column: ColumnId) -> bool {
+        self.wish.columns.is_empty() || self.wish.columns.contains(&column)
+    }
+
+    /// As SQL after ALTER TABLE, columns named by `name`.
+    pub fn sql(&self, name: &dyn Fn(ColumnId) -> String) -> String {
+        let NewRule { kind, tier, columns, rows } = &self.wish;
+        let mut text = kind.name().to_uppercase();
+        if !columns.is_empty() {
+            let names: Vec<String> = columns.iter().map(|column| quoted(&name(*column))).collect();
+            text.push_str(&format!(" COLUMNS ({})", names.join(", ")));
+        }
+        match rows {
+            RuleRows::All => {}
+            RuleRows::Chunks(chunks) => text.push_str(&format!(" CHUNKS {chunks}")),
+            RuleRows::Where(predicate) => {
+                text.push_str(&format!(" WHERE {}", predicate.sql(&|column| quoted(&name(column)))));
+            }
+        }
+        format!("{text} {} {tier}", kind.preposition())
+    }
+}
+
+/// A name as SQL reads it.
+fn quoted(name: &str) -> String {
+    let plain = name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_')
+        && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
+    if plain { name.to_owned() } else { format!("\"{}\"", name.replace('"', "\"\"")) }
+}
+
+/// Which rules of a table are to go.
+#[derive(Debug, Clone, PartialEq)]
+pub enum RuleChoice {
+    /// All of them.
+    All,
+    /// One, by number.
+    Number(u64),
+    /// All pins.
+    Pins,
+    /// The pins of just this scope.
+    PinsOf {
+        /// Columns; empty: all.
+        columns: Vec<ColumnId>,
+        /// Chunks.
+        rows: RuleRows,
+    },
+}
+
+impl RuleChoice {
+    fn takes(&self, rule: &Rule) -> bool {
+        let is_pin = rule.wish.kind == RuleKind::Pin;
+        match self {
+            Self::All => true,
+            Self::Number(number) => rule.number == *number,
+            Self::Pins => is_pin,
+            Self::PinsOf { columns, rows } => is_pin && same(&rule.wish.columns, columns) && rule.wish.rows == *rows,
+        }
+    }
+}
+
+fn same(a: &[ColumnId], b: &[ColumnId]) -> bool {
+    a.len() == b.len() && a.iter().all(|column| b.contains(column))
+}
+
+/// The rules of a table, in the order in which they were made.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Rules {
+    rules: Vec<Rule>,
+    last: u64,
+}
+
+impl Rules {
+    /// The rules, oldest first.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Rule> + ExactSizeIterator {
+        self.rules.iter()
+    }
+
+    /// True without rules.
+    pub fn is_empty(&self) -> bool {
+        self.rules.is_empty()
+    }
+
+    /// With one more rule. One that says the same goes: what is said again is said later.
+    pub(crate) fn with(&self, wish: NewRule, made_unix_us: u64) -> (Self, Rule) {
+        let mut rules = self.clone();
+        let said = |rule: &Rule| {
+            let known = &rule.wish;
+            known.kind == wish.kind
+                && known.tier == wish.tier
+                && same(&known.columns, &wish.columns)
+                && known.rows == wish.rows
+        };
+        rules.rules.retain(|rule| !said(rule));
+        rules.last += 1;
+        let rule = Rule { number: rules.last, made_unix_us, wish };
+        rules.rules.push(rule.clone());
+        (rules, rule)
+    }
+
+    /// Without some, and these.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] when there is no rule of that number or scope.
+    pub(crate) fn without(&self, choice: &RuleChoice) -> Result<(Self, Vec<Rule>)> {
+        let (gone, rules): (Vec<Rule>, Vec<Rule>) = self.rules.iter().cloned().partition(|rule| choice.takes(rule));
+        let missing = |name: String| Error::NotFound { kind: "placement rule", name };
+        match choice {
+            RuleChoice::Number(number) if gone.is_empty() => Err(missing(number.to_string())),
+            RuleChoice::PinsOf { .. } if gone.is_empty() => Err(missing("a pin of just this scope".into())),
+            _ => Ok((Self { rules, last: self.last }, gone)),
+        }
+    }
+
+    /// Under another definition: dropped columns leave them, and a rule that loses its last column, or one that its
+    /// predicate needs, goes.
+    pub(crate) fn under(&self, definition: &TableDefinition) -> Self {
+        let exists = |column: &ColumnId| definition.columns.iter().any(|known| known.id == *column);
+        let mut rules = self.clone();
+        rules.rules.retain_mut(|rule| {
+            let named = !rule.wish.columns.is_empty();
+            rule.wish.columns.retain(exists);
+            let decidable = match &rule.wish.rows {
+                RuleRows::Where(predicate) => predicate.columns().iter().all(exists),
+                RuleRows::All | RuleRows::Chunks(_) => true,
+            };
+            decidable && !(named && rule.wish.columns.is_empty())
+        });
+        rules
+    }
+
+    /// After chunks were replaced by others that hold their rows, and chunks left the table; `None`: nothing changes. A
+    /// rule without a chunk goes.
+    pub(crate) fn following(
+        &self,
+        replaced: &[(Vec<ChunkId>, Vec<ChunkId>)],
+        removed: impl Iterator<Item = ChunkId> + Clone,
+    ) -> Option<Self> {
+        let mut changed = None;
+        for (at, rule) in self.rules.iter().enumerate() {
+            let RuleRows::Chunks(chunks) = &rule.wish.rows else { continue };
+            let mut now = chunks.clone();
+            for (old, new) in replaced {
+                if old.iter().any(|chunk| chunks.contains(*chunk)) {
+                    new.iter().for_each(|chunk| now.insert(*chunk));
+                }
+            }
+            removed.clone().for_each(|chunk| now.remove(chunk));
+            if now != *chunks {
+                let rules = changed.get_or_insert_with(|| self.clone());
+                if let Some(rule) = rules.rules.get_mut(at) {
+                    rule.wish.rows = RuleRows::Chunks(now);
+                }
+            }
+        }
+        let mut changed = changed?;
+        changed.rules.retain(|rule| !matches!(&rule.wish.rows, RuleRows::Chunks(chunks) if chunks.is_empty()));
+        Some(changed)
+    }
+
+    /// The chunks that rules name.
+    pub(crate) fn named_chunks(&self) -> impl Iterator<Item = ChunkId> {
+        let chunks = self.rules.iter().filter_map(|rule| match &rule.wish.rows {
+            RuleRows::Chunks(chunks) => Some(chunks.iter()),
+            RuleRows::All | RuleRows::Where(_) => None,
+        });
+        chunks.flatten()
+    }
+
+    /// The numbers of the rules that name the chunk.
+    pub(crate) fn naming(&self, chunk: ChunkId) -> Vec<u64> {
+        let names = |rule: &&Rule| matches!(&rule.wish.rows, RuleRows::Chunks(chunks) if chunks.contains(chunk));
+        self.rules.iter().filter(names).map(|rule| rule.number).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn pin(rows: RuleRows, columns: &[u32]) -> NewRule {
+        let columns = columns.iter().copied().map(ColumnId).collect();
+        NewRule { kind: RuleKind::Pin, tier: "dram".into(), columns, rows }
+    }
+
+    fn chunks(ids: &[u64]) -> RuleRows {
+        RuleRows::Chunks(ids.iter().copied().map(ChunkId).collect())
+    }
+
+    fn said(rules: &Rules) -> Vec<String> {
+        rules.iter().map(|rule| format!("{}: {}", rule.number, rule.sql(&|id| format!("c{}", id.0)))).collect()
+    }
+
+    #[test]
+    fn a_rule_said_again_is_the_latest_and_numbers_are_not_reused() {
+        let (rules, _) = Rules::default().with(pin(RuleRows::All, &[]), 1);
+        let (rules, _) = rules.with(pin(chunks(&[1, 2, 7]), &[0, 1]), 2);
+        let (rules, again) = rules.with(pin(RuleRows::All, &[]), 3);
+        assert_eq!(said(&rules), ["2: PIN COLUMNS (c0, c1) CHUNKS 1 TO 2, 7 TO dram", "3: PIN TO dram"]);
+        assert_eq!(again.made_unix_us, 3);
+        let (rules, gone) = rules.without(&RuleChoice::Number(3)).unwrap();
+        assert_eq!((gone.len(), rules.iter().len()), (1, 1));
+        assert!(rules.without(&RuleChoice::Number(3)).is_err());
+        let scope = RuleChoice::PinsOf { columns: vec![ColumnId(1), ColumnId(0)], rows: chunks(&[1, 2]) };
+        assert!(rules.without(&scope).is_err());
+        let scope = RuleChoice::PinsOf { columns: vec![ColumnId(1), ColumnId(0)], rows: chunks(&[1, 2, 7]) };
+        assert!(rules.without(&scope).unwrap().0.is_empty());
+        let (rules, last) = rules.without(&RuleChoice::All).unwrap().0.with(pin(RuleRows::All, &[]), 4);
+        assert_eq!((last.number, rules.iter().len()), (4, 1));
+    }
+
+    #[test]
+    fn chunks_pass_their_place_on_and_a_rule_without_one_goes() {
+        let (rules, _) = Rules::default().with(pin(chunks(&[1, 2]), &[]), 1);
+        let (rules, _) = rules.with(pin(chunks(&[5]), &[]), 1);
+        let ids = |ids: &[u64]| ids.iter().copied().map(ChunkId).collect::<Vec<_>>();
+        assert!(rules.following(&[(ids(&[3, 4]), ids(&[9]))], ids(&[3, 4]).into_iter()).is_none());
+        let merged = rules.following(&[(ids(&[2, 3]), ids(&[9, 10]))], ids(&[2, 3]).into_iter()).unwrap();
+        assert_eq!(said(&merged), ["1: PIN CHUNKS 1, 9 TO 10 TO dram", "2: PIN CHUNKS 5 TO dram"]);
+        assert_eq!((merged.naming(ChunkId(10)), merged.naming(ChunkId(2))), (vec![1], vec![]));
+        let emptied = merged.following(&[], ids(&[5]).into_iter()).unwrap();
+        assert_eq!(emptied.iter().len(), 1);
+    }
+}
