@@ -12,6 +12,7 @@ pub mod ingest_memory;
 pub(crate) mod key;
 mod row_map;
 pub mod sample;
+pub mod sketch;
 pub mod statistics;
 #[allow(clippy::module_inception)]
 mod table;
@@ -23,6 +24,8 @@ pub use column::{Column, ColumnId, Constant};
 pub use ingest::{Ingest, NewRows};
 pub use ingest_memory::IngestMemory;
 pub(crate) use row_map::{RowMap, Whereabouts};
+pub use sketch::Sketch;
+pub(crate) use statistics::sketch_key;
 pub use statistics::{ChunkStatistics, ColumnBounds, TableStatistics};
 pub(crate) use table::Head;
 pub use table::{ChunkAdmission, Durability, OldVersions, Table, TableDefinition, TableId, TableName, TableOptions};
