@@ -537,6 +537,10 @@ async fn system_tables_show_what_is_there() {
         server.rows("SELECT sum(rows) FROM system.chunks WHERE table_schema = 'public' AND table_name = 't'").await,
         ["2500"]
     );
+    let columns = "SELECT column_name, position, data_type, distinct_values BETWEEN 2000 AND 2500, stored_bytes <= bytes \
+                   FROM system.columns WHERE table_name = 't' ORDER BY position";
+    assert_eq!(server.rows(columns).await, ["a|0|Int64|true|true", "b|1|Utf8View|false|true"]);
+    assert_eq!(server.rows("SELECT distinct_values FROM system.columns WHERE column_name = 'b'").await, ["1"]);
     let agree = "SELECT (SELECT sum(bytes) FROM system.segments) = (SELECT sum(placed_bytes) FROM system.tiers)";
     assert_eq!(server.rows(agree).await, ["true"]);
     assert_eq!(

@@ -1,8 +1,9 @@
 //! What the planner may believe about the rows of a scan.
 //!
 //! An exact statistic is taken as the answer of COUNT, MIN or MAX, so exact means: no filter, no limit, no deleted row,
-//! bounds that are values of the column. Distinct counts are never claimed. Everything else is an estimate.
+//! bounds that are values of the column. Everything else is an estimate, distinct counts always.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, NullArray, RecordBatch, UInt32Array};
@@ -48,7 +49,8 @@ pub(super) fn scan_statistics(config: &ScanConfig) -> Result<Statistics> {
         projection.clone().filter_map(|c| table.column_statistics.get(*c)?.byte_size.get_value().copied()).sum();
     table.total_byte_size = Precision::Inexact(bytes);
     let sampled = sampled_selectivity(source, &config.chunks, &config.filters);
-    let filtered = filter(table, &config.filters, source, sampled)?;
+    let mut filtered = filter(table, &config.filters, source, sampled)?;
+    scale_distinct(&mut filtered, &config.filters, source.version.live_rows());
     let mut output = filtered.project(Some(&config.projection));
     if config.fetch.is_some() {
         output = output.with_fetch(config.fetch, 0, 1)?.to_inexact();
@@ -149,6 +151,33 @@ fn filter(
     Ok(output)
 }
 
+/// Distinct values of a column, as far as they are known.
+fn distinct_count(source: &ScanSource, column: usize) -> Precision<usize> {
+    match source.version.distinct(column) {
+        Ok(count) => count.map_or(Precision::Absent, |count| Precision::Inexact(count.round() as usize)),
+        Err(error) => {
+            tracing::warn!(%error, column, "planning without the distinct values of a column");
+            Precision::Absent
+        }
+    }
+}
+
+/// Lowers the distinct counts of a table of `rows` to what filters leave. Of the columns that are filtered by as large a
+/// share goes as of the rows; of others the values whose rows all go, if rows go by chance.
+fn scale_distinct(statistics: &mut Statistics, filters: &[Arc<dyn PhysicalExpr>], rows: u64) {
+    let Some(kept) = statistics.num_rows.get_value().filter(|_| !filters.is_empty()) else { return };
+    let share = (*kept as f64 / rows.max(1) as f64).min(1.0);
+    let filtered: HashSet<usize> = filters.iter().flat_map(collect_columns).map(|column| column.index()).collect();
+    for (index, column) in statistics.column_statistics.iter_mut().enumerate() {
+        let Some(count) = column.distinct_count.get_value().map(|count| (*count).max(1) as f64) else { continue };
+        let left = match filtered.contains(&index) {
+            true => share,
+            false => 1.0 - (1.0 - share).powf(rows as f64 / count),
+        };
+        column.distinct_count = Precision::Inexact((count * left).round().max(1.0) as usize);
+    }
+}
+
 /// Statistics of one column over some chunks and the delta.
 fn column_statistics(source: &ScanSource, chunks: &[u32], column: usize) -> Result<ColumnStatistics> {
     let version = &source.version;
@@ -205,7 +234,7 @@ fn column_statistics(source: &ScanSource, chunks: &[u32], column: usize) -> Resu
         min_value,
         max_value,
         sum_value: Precision::Absent,
-        distinct_count: Precision::Absent,
+        distinct_count: distinct_count(source, column),
         byte_size: Precision::Inexact(bytes as usize),
     })
 }

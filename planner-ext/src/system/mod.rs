@@ -4,6 +4,7 @@
 //! rows are taken; a filter on the table's name reaches it, so that looking at one table does not walk all.
 
 mod chunks;
+mod columns;
 mod epochs;
 mod moves;
 mod placement_rules;
@@ -106,13 +107,14 @@ pub(crate) struct SystemTable {
 
 impl SystemTable {
     /// All names.
-    pub(crate) const NAMES: [&'static str; 8] =
-        ["chunks", "epochs", "moves", "placement_rules", "queries", "segments", "tables", "tiers"];
+    pub(crate) const NAMES: [&'static str; 9] =
+        ["chunks", "columns", "epochs", "moves", "placement_rules", "queries", "segments", "tables", "tiers"];
 
     /// The table `name`, if there is one.
     pub(crate) fn open(name: &str, live: Live) -> Option<Self> {
         let (name, fields, rows): (_, _, Rows) = match name {
             "chunks" => ("chunks", chunks::fields(), chunks::rows),
+            "columns" => ("columns", columns::fields(), columns::rows),
             "epochs" => ("epochs", epochs::fields(), epochs::rows),
             "moves" => ("moves", moves::fields(), moves::rows),
             "placement_rules" => ("placement_rules", placement_rules::fields(), placement_rules::rows),
@@ -223,6 +225,10 @@ fn count(name: &str) -> Field {
     Field::new(name, DataType::UInt64, false)
 }
 
+fn optional_count(name: &str) -> Field {
+    Field::new(name, DataType::UInt64, true)
+}
+
 fn real(name: &str) -> Field {
     Field::new(name, DataType::Float64, false)
 }
@@ -245,6 +251,10 @@ fn optional_texts<T>(items: &[T], value: impl Fn(&T) -> Option<String>) -> Array
 
 fn counts<T>(items: &[T], value: impl Fn(&T) -> u64) -> ArrayRef {
     Arc::new(items.iter().map(value).collect::<Vec<_>>().into_iter().collect::<arrow::array::UInt64Array>())
+}
+
+fn optional_counts<T>(items: &[T], value: impl Fn(&T) -> Option<u64>) -> ArrayRef {
+    Arc::new(items.iter().map(value).collect::<arrow::array::UInt64Array>())
 }
 
 fn reals<T>(items: &[T], value: impl Fn(&T) -> f64) -> ArrayRef {

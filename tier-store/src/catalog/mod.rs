@@ -9,6 +9,7 @@
 //! tables      table id                  -> TableRecord (postcard)
 //! chunks      table id, chunk id        -> ChunkRecord (postcard)
 //! statistics  table id, group of 256    -> bounds (Arrow IPC stream)
+//! sketches    table id, column id, place -> distinct values (sketch)
 //! deletions   table id, chunk id        -> deleted rows (roaring)
 //! delta       table id, sequence        -> rows (Arrow IPC stream)
 //! delta_deletions  table id, sequence   -> deleted rows (roaring)
@@ -51,6 +52,7 @@ pub enum Space {
     Tables,
     Chunks,
     Statistics,
+    Sketches,
     Deletions,
     Delta,
     DeltaDeletions,
@@ -64,11 +66,12 @@ pub enum Space {
 type Bytes = TableDefinition<'static, &'static [u8], &'static [u8]>;
 
 impl Space {
-    const ALL: [Self; 12] = [
+    const ALL: [Self; 13] = [
         Self::Meta,
         Self::Tables,
         Self::Chunks,
         Self::Statistics,
+        Self::Sketches,
         Self::Deletions,
         Self::Delta,
         Self::DeltaDeletions,
@@ -80,10 +83,11 @@ impl Space {
     ];
 
     /// The spaces whose keys begin with the number of a table.
-    pub const OF_TABLES: [Self; 8] = [
+    pub const OF_TABLES: [Self; 9] = [
         Self::Tables,
         Self::Chunks,
         Self::Statistics,
+        Self::Sketches,
         Self::Deletions,
         Self::Delta,
         Self::DeltaDeletions,
@@ -91,12 +95,17 @@ impl Space {
         Self::Rules,
     ];
 
+    /// Those of them with entries for what is in a table.
+    pub const OF_CONTENT: [Self; 6] =
+        [Self::Chunks, Self::Statistics, Self::Sketches, Self::Deletions, Self::Delta, Self::DeltaDeletions];
+
     fn definition(self) -> Bytes {
         TableDefinition::new(match self {
             Self::Meta => "meta",
             Self::Tables => "tables",
             Self::Chunks => "chunks",
             Self::Statistics => "statistics",
+            Self::Sketches => "sketches",
             Self::Deletions => "deletions",
             Self::Delta => "delta",
             Self::DeltaDeletions => "delta_deletions",
@@ -149,7 +158,7 @@ impl Commit {
     }
 }
 
-/// A key of one or two numbers, in order.
+/// A key of one to three numbers, in order.
 pub fn key(parts: &[u64]) -> Vec<u8> {
     parts.iter().flat_map(|p| p.to_be_bytes()).collect()
 }

@@ -48,6 +48,9 @@ impl Core {
         };
         let mut commit = Commit::default();
         commit.put(Space::Tables, key(&[old.id().0]), encode(&TableRecord::new(&definition)?)?);
+        for gone in old.definition().columns.iter().filter(|c| definition.columns.iter().all(|kept| kept.id != c.id)) {
+            commit.delete_prefix(Space::Sketches, key(&[old.id().0, gone.id.0.into()]));
+        }
         log_delta(&mut commit, &old, &version, &definition, same_columns)?;
         if version.rules != before.rules {
             log_rules(&mut commit, old.id(), &version.rules)?;

@@ -26,7 +26,7 @@ use crate::catalog::{Catalog, ChunkRecord, Space, TableRecord, key_part};
 use crate::error::{Error, Result};
 use crate::io::AlignedBuffer;
 use crate::io::files::RealFiles;
-use crate::table::{Chunk, ChunkEntry, ChunkStatistics, Table, TableId, TableVersion};
+use crate::table::{Chunk, ChunkEntry, ChunkStatistics, Sketch, Table, TableId, TableVersion};
 use crate::tier::codec::{self, Stamp};
 use crate::tier::ssd::cold;
 
@@ -206,7 +206,7 @@ impl<'a> Check<'a> {
             tables.insert(key_part(k, 0), schema.ok());
             Ok(true)
         })?;
-        for space in [Space::Chunks, Space::Statistics, Space::Deletions, Space::Delta, Space::DeltaDeletions] {
+        for space in Space::OF_CONTENT {
             snapshot.scan(space, &[], |k, v| {
                 let table = key_part(k, 0);
                 let fault = match (space, tables.get(&table)) {
@@ -218,6 +218,7 @@ impl<'a> Check<'a> {
                         Ok(_) => Some("its columns are not those of the table".to_owned()),
                         Err(error) => Some(error.to_string()),
                     },
+                    (Space::Sketches, _) => Sketch::decode(v).err().map(|e| e.to_string()),
                     (Space::Deletions | Space::DeltaDeletions, _) => decode_rows(v).err().map(|e| e.to_string()),
                     _ => decode_batches(v).err().map(|e| e.to_string()),
                 };
@@ -418,7 +419,7 @@ fn frame_fault(chunk: &Chunk, file: &[u8]) -> Option<Fault> {
 /// Compares the stored bounds of a chunk with those of its data.
 fn statistics_fault(version: &TableVersion, position: usize, chunk: &Chunk, file: &AlignedBuffer) -> Option<Fault> {
     let compare = || -> Result<Option<usize>> {
-        let computed = ChunkStatistics::compute(&decoded(chunk, file.as_slice())?)?;
+        let computed = ChunkStatistics::bounds(&decoded(chunk, file.as_slice())?)?;
         for column in 0..chunk.segments.len() {
             let stored = version.statistics.column(column)?;
             let (min, max) = (stored.min.slice(position, 1), stored.max.slice(position, 1));

@@ -17,7 +17,9 @@ use crate::catalog::{ChunkRecord, Commit, Space, key};
 use crate::error::{Error, Result};
 use crate::table::delta::DeltaEntry;
 use crate::table::ingest::SealedChunk;
-use crate::table::{Chunk, ChunkEntry, ChunkId, ChunkStatistics, DeltaRows, Head, Table, TableVersion, Whereabouts};
+use crate::table::{
+    Chunk, ChunkEntry, ChunkId, ChunkStatistics, DeltaRows, Head, Table, TableVersion, Whereabouts, sketch_key,
+};
 
 /// What holds rows: a version of a table names them by it.
 #[derive(Debug, Clone)]
@@ -43,7 +45,7 @@ pub(super) struct Draft<'a> {
     head: Arc<TableVersion>,
     chunks: Vec<ChunkEntry>,
     delta: Vec<DeltaRows>,
-    /// Bounds of the chunks beyond those of the head.
+    /// Statistics of the chunks beyond those of the head.
     bounds: Vec<ChunkStatistics>,
     /// Rows of the entries beyond those of the head, encoded; `None` for those the catalog does not hold.
     rows: Vec<Option<Vec<u8>>>,
@@ -200,6 +202,7 @@ impl<'a> Draft<'a> {
         let new = self.chunks.get(old.len()..).unwrap_or_default();
         let bounds = std::mem::take(&mut self.bounds);
         let new: Vec<_> = new.iter().zip(bounds).filter(|(c, _)| kept.contains(&c.chunk.id)).collect();
+        self.finish_sketches(commit, &kept, &new);
         let added = new.iter().map(|(c, _)| Arc::clone(&c.chunk)).collect();
         let statistics = match new.is_empty() && gone.is_empty() {
             true => Arc::clone(&self.head.statistics),
@@ -229,6 +232,22 @@ impl<'a> Draft<'a> {
         };
         let version = TableVersion { number: self.head.number + 1, chunks, delta, statistics, rules };
         Ok(NextVersion { version: Arc::new(version), added, removed })
+    }
+
+    /// Removes the sketches of chunks that go, then adds those of new ones, some of which take their places.
+    fn finish_sketches(&self, commit: &mut Commit, kept: &HashSet<ChunkId>, new: &[(&ChunkEntry, ChunkStatistics)]) {
+        let (table, old) = (self.table.id(), &self.head.chunks);
+        for entry in old.iter().filter(|c| !kept.contains(&c.chunk.id)) {
+            for segment in &entry.chunk.segments {
+                commit.delete(Space::Sketches, sketch_key(table, segment.column, entry.place));
+            }
+        }
+        for (entry, statistics) in new {
+            let columns = entry.chunk.segments.iter().map(|segment| segment.column);
+            for (key, sketch) in statistics.stored_sketches(table, entry.place, columns) {
+                commit.put(Space::Sketches, key, sketch);
+            }
+        }
     }
 
     fn finish_chunks(&self, commit: &mut Commit) -> Result<Vec<ChunkEntry>> {

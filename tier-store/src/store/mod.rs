@@ -14,6 +14,8 @@ mod core;
 #[cfg(test)]
 mod crash;
 mod description;
+#[cfg(test)]
+mod distinct_tests;
 mod draft;
 #[cfg(test)]
 mod guest;

@@ -1,7 +1,7 @@
 //! Rebuilding a catalog from the files of a data directory.
 //!
 //! The descriptions ([`super::description`]) say which tables there are, the chunk files what is in them; each file
-//! proves itself by its stamp. Checksums and bounds are computed anew. The old catalog is moved aside, never deleted.
+//! proves itself by its stamp. Checksums, bounds and sketches are computed anew. The old catalog is moved aside, never deleted.
 //!
 //! Only in the catalog, and so lost: rows not yet sealed, deletions of rows, the history of epochs and moves, heat. Views,
 //! external tables and placement rules are taken from the old catalog where it can still be read ([`OldCatalog`]). A chunk file that was
@@ -302,6 +302,10 @@ fn write_catalog(path: &Path, tables: &BTreeMap<TableId, FoundTable>, old: OldCa
         for (place, (chunk, (record, statistics))) in (0..).zip(&table.chunks) {
             let record = ChunkRecord { place, ..record.clone() };
             commit.put(Space::Chunks, key(&[id.0, chunk.0]), encode(&record)?);
+            let columns = table.definition.columns.iter().map(|column| column.id);
+            for (key, sketch) in statistics.stored_sketches(*id, place, columns) {
+                commit.put(Space::Sketches, key, sketch);
+            }
             bounds.push((place, statistics.clone()));
         }
         let (_, groups) = TableStatistics::empty(&table.definition).changed(&BTreeSet::new(), &bounds)?;

@@ -134,7 +134,7 @@ impl Core {
         if rules.is_empty() {
             return (0..columns.len()).map(usual).collect();
         }
-        let (tiers, bounds) = (tier_names(self), statistics.bounds());
+        let (tiers, bounds) = (tier_names(self), statistics.by_column());
         let position = |id| columns.iter().position(|column| column.id == id);
         let scopes =
             Scopes::of(&rules, &tiers, &[ScopeChunk { ids: parents, rows }], &|id| position(id).and_then(&bounds));

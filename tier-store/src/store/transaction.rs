@@ -241,7 +241,7 @@ impl Changed {
             self.own.insert(chunk.id, statistics);
             chunks.push(ChunkEntry { chunk, deletions: None, place });
         }
-        view.statistics = Arc::new(view.statistics.changed(&BTreeSet::new(), &bounds)?.0);
+        view.statistics = Arc::new(view.statistics.changed(&BTreeSet::new(), &bounds)?.0.holding(&bounds));
         view.chunks = chunks.into();
         Ok(())
     }

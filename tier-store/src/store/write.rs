@@ -36,7 +36,7 @@ impl Core {
         }
         definition.schema = Arc::new(stored_schema(&definition.schema));
         let id = TableId(self.next_table.fetch_add(1, Ordering::Relaxed));
-        let statistics = TableStatistics::empty(&definition);
+        let statistics = TableStatistics::stored(&definition, &self.catalog, id, std::iter::empty());
         Ok(Arc::new(Table::new(id, definition, Vec::new(), statistics, Vec::new(), Rules::default())))
     }
 
@@ -240,7 +240,7 @@ fn forget(table: &Table, commit: &mut Commit) {
     commit.delete(Space::Tables, id.clone());
     commit.delete(Space::Heat, id.clone());
     commit.delete(Space::Rules, id.clone());
-    for space in [Space::Chunks, Space::Statistics, Space::Deletions, Space::Delta, Space::DeltaDeletions] {
+    for space in Space::OF_CONTENT {
         commit.delete_prefix(space, id.clone());
     }
 }

@@ -16,6 +16,7 @@ mod row_bytes;
 mod row_map;
 pub mod rule;
 pub mod sample;
+pub mod sketch;
 pub mod statistics;
 #[allow(clippy::module_inception)]
 mod table;
@@ -31,6 +32,8 @@ pub use predicate::{Comparison, Literal, Predicate};
 pub use row_bytes::row_bytes;
 pub(crate) use row_map::{RowMap, Whereabouts};
 pub use rule::{NewRule, Rule, RuleChoice, RuleKind, RuleRows, Rules};
+pub use sketch::Sketch;
+pub(crate) use statistics::sketch_key;
 pub use statistics::{ChunkStatistics, ColumnBounds, TableStatistics};
 pub(crate) use table::Head;
 pub use table::{ChunkAdmission, Durability, OldVersions, Table, TableDefinition, TableId, TableName, TableOptions};

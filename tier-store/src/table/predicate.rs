@@ -323,7 +323,7 @@ mod tests {
                     let matches = holds(&predicate, chunk).iter().flatten().any(|row| row);
                     assert!(keep[at] || !matches, "round {round}: {predicate:?} on {chunk:?}");
                     // One chunk by itself is judged as among others.
-                    let alone = bounds[at].1.bounds();
+                    let alone = bounds[at].1.by_column();
                     let alone = predicate.keeps(&rows[at..=at], &|id| alone(id.0 as usize));
                     assert_eq!(alone, [keep[at]], "round {round}: {predicate:?}");
                     ruled_out += u32::from(!keep[at]);

@@ -1,6 +1,6 @@
-//! Bounds of segments, held columnar: one Arrow array per column and statistic, one entry per chunk.
+//! Statistics of segments: bounds, here, and sketches of distinct values ([`sketches`]).
 //!
-//! They are stored in groups of 256 places and loaded at the first use, so opening a store does not read them. A chunk
+//! Bounds are held columnar: one Arrow array per column and statistic, one entry per chunk. They are stored in groups of 256 places and loaded at the first use, so opening a store does not read them. A chunk
 //! keeps its place when others go, so a change rewrites only the groups it touches. Bounds describe the chunk as
 //! written: a deletion may only make them wider than the truth.
 //!
@@ -21,9 +21,15 @@ use arrow::compute::{
 use arrow::datatypes::{ArrowPrimitiveType, DataType, Field, Float16Type, Float32Type, Float64Type, Schema, SchemaRef};
 
 use super::column::{Column, Constant};
+use super::sketch::Sketch;
 use super::{ColumnId, TableDefinition, TableId};
 use crate::catalog::{Catalog, Space, key, records};
 use crate::error::{Error, Result};
+
+mod sketches;
+
+pub(crate) use sketches::sketch_key;
+use sketches::{ColumnSketches, TableSketches};
 
 /// Places per stored group.
 pub const GROUP_CHUNKS: u64 = 256;
@@ -47,14 +53,18 @@ pub struct ColumnBounds {
     pub exact: BooleanArray,
 }
 
-/// Bounds of one chunk: a batch of one row in the group layout, columns numbered by position.
+/// Statistics of one chunk.
 #[derive(Debug, Clone)]
-pub struct ChunkStatistics(pub(crate) RecordBatch);
+pub struct ChunkStatistics {
+    /// Bounds: a batch of one row in the group layout, columns numbered by position.
+    bounds: RecordBatch,
+    sketches: ColumnSketches,
+}
 
 /// A group as the catalog keeps it; `None`: not at all.
 type StoredGroup = (u64, Option<RecordBatch>);
 
-/// Bounds of all chunks of a version.
+/// Statistics of all chunks of a version.
 #[derive(Debug)]
 pub struct TableStatistics {
     schema: SchemaRef,
@@ -62,6 +72,7 @@ pub struct TableStatistics {
     /// By number: that of a place divided by [`GROUP_CHUNKS`].
     groups: BTreeMap<u64, Arc<Group>>,
     columns: Vec<OnceLock<Result<ColumnBounds>>>,
+    sketches: TableSketches,
 }
 
 /// Up to 256 chunks; the batch is loaded at the first use.
@@ -89,12 +100,12 @@ impl Group {
 impl TableStatistics {
     /// Statistics of a table without chunks.
     pub fn empty(definition: &TableDefinition) -> Self {
-        Self::of_groups(&definition.schema, definition.columns.as_slice().into(), BTreeMap::new())
+        Self::of_groups(definition, BTreeMap::new(), TableSketches::new(definition, None))
     }
 
     /// The same chunks under another definition of the table.
     pub(crate) fn under(&self, definition: &TableDefinition) -> Self {
-        Self::of_groups(&definition.schema, definition.columns.as_slice().into(), self.groups.clone())
+        Self::of_groups(definition, self.groups.clone(), self.sketches.under(definition))
     }
 
     /// Statistics of a stored table with chunks at these places, ascending; nothing is read yet.
@@ -112,13 +123,14 @@ impl TableStatistics {
             let stored = Some((Arc::clone(catalog), key(&[table.0, number])));
             (number, Arc::new(Group { places, batch: OnceLock::new(), stored }))
         });
-        let groups = groups.collect();
-        Self::of_groups(&definition.schema, definition.columns.as_slice().into(), groups)
+        let sketches = TableSketches::new(definition, Some((Arc::clone(catalog), table)));
+        Self::of_groups(definition, groups.collect(), sketches)
     }
 
-    fn of_groups(schema: &SchemaRef, described: Arc<[Column]>, groups: BTreeMap<u64, Arc<Group>>) -> Self {
+    fn of_groups(definition: &TableDefinition, groups: BTreeMap<u64, Arc<Group>>, sketches: TableSketches) -> Self {
+        let (schema, described) = (Arc::clone(&definition.schema), definition.columns.as_slice().into());
         let columns = schema.fields().iter().map(|_| OnceLock::new()).collect();
-        Self { schema: Arc::clone(schema), described, groups, columns }
+        Self { schema, described, groups, columns, sketches }
     }
 
     /// Chunks described.
@@ -182,7 +194,10 @@ impl TableStatistics {
             stored.push((number, group.as_ref().map(Group::batch).transpose()?));
             groups.extend(group.map(|group| (number, Arc::new(group))));
         }
-        Ok((Self::of_groups(&self.schema, Arc::clone(&self.described), groups), stored))
+        let columns = self.columns.iter().map(|_| OnceLock::new()).collect();
+        let (schema, described) = (Arc::clone(&self.schema), Arc::clone(&self.described));
+        let sketches = self.sketches.changed(!removed.is_empty(), added);
+        Ok((Self { schema, described, groups, columns, sketches }, stored))
     }
 
     fn changed_group<'a>(
@@ -204,7 +219,7 @@ impl TableStatistics {
         }
         for (place, statistics) in added {
             rows.insert(*place, (batches.len(), 0));
-            batches.push(RecordBatch::try_new(Arc::clone(&schema), statistics.0.columns().to_vec())?);
+            batches.push(RecordBatch::try_new(Arc::clone(&schema), statistics.bounds.columns().to_vec())?);
         }
         if rows.is_empty() {
             return Ok(None);
@@ -268,35 +283,27 @@ fn rows_of(batch: &RecordBatch) -> Result<ArrayRef> {
 }
 
 impl ChunkStatistics {
-    /// Computes the bounds of every column of a chunk.
+    /// Computes bounds and sketches of every column of a chunk.
     pub fn compute(batch: &RecordBatch) -> Result<Self> {
-        let mut columns: Vec<ArrayRef> = Vec::with_capacity(batch.num_columns() * PER_COLUMN + 1);
-        for array in batch.columns() {
-            let bounds = Bounds::of(array)?;
-            columns.push(bounds.min);
-            columns.push(bounds.max);
-            columns.push(Arc::new(UInt64Array::from(vec![array.logical_null_count() as u64])));
-            columns.push(Arc::new(BooleanArray::from(vec![bounds.exact])));
-        }
-        columns.push(Arc::new(UInt64Array::from(vec![batch.num_rows() as u64])));
-        let ids: Vec<u32> = (0..batch.num_columns() as u32).collect();
-        let schema = group_schema(&batch.schema(), &ids);
-        Ok(Self(RecordBatch::try_new(schema, columns)?))
+        let mut sketches = Vec::with_capacity(batch.num_columns());
+        let bounds = bounds(batch, |column| sketches.push(Sketch::of([column])))?;
+        Ok(Self { bounds, sketches: sketches.into() })
     }
-}
 
-impl ChunkStatistics {
+    /// Computes the bounds of every column of a chunk, and no sketches.
+    pub(crate) fn bounds(batch: &RecordBatch) -> Result<Self> {
+        Ok(Self { bounds: bounds(batch, |_| ())?, sketches: ColumnSketches::default() })
+    }
+
     /// Smallest value, largest value and number of nulls of a column, each an array of one.
     pub(crate) fn of_column(&self, column: usize) -> impl Iterator<Item = &ArrayRef> {
-        self.0.columns().iter().skip(column * PER_COLUMN).take(PER_COLUMN - 1)
+        self.bounds.columns().iter().skip(column * PER_COLUMN).take(PER_COLUMN - 1)
     }
-}
 
-impl ChunkStatistics {
     /// Bounds by position of the column, each of one entry.
-    pub(crate) fn bounds(&self) -> impl Fn(usize) -> Option<ColumnBounds> {
+    pub(crate) fn by_column(&self) -> impl Fn(usize) -> Option<ColumnBounds> {
         |column| {
-            let [min, max, nulls, exact] = self.0.columns().get(column * PER_COLUMN..)?.first_chunk()?;
+            let [min, max, nulls, exact] = self.bounds.columns().get(column * PER_COLUMN..)?.first_chunk()?;
             Some(ColumnBounds {
                 min: Arc::clone(min),
                 max: Arc::clone(max),
@@ -308,9 +315,25 @@ impl ChunkStatistics {
 
     /// Smallest and largest value of a column, where these are values of the chunk.
     pub(crate) fn exact_bounds(&self, column: usize) -> Option<(&ArrayRef, &ArrayRef)> {
-        let [min, max, _, exact] = self.0.columns().get(column * PER_COLUMN..)?.first_chunk()?;
+        let [min, max, _, exact] = self.bounds.columns().get(column * PER_COLUMN..)?.first_chunk()?;
         exact.as_boolean_opt().is_some_and(|exact| exact.value(0)).then_some((min, max))
     }
+}
+
+/// The bounds of every column; `also` sees each column while it is in the processor's cache.
+fn bounds(batch: &RecordBatch, mut also: impl FnMut(&ArrayRef)) -> Result<RecordBatch> {
+    let mut columns: Vec<ArrayRef> = Vec::with_capacity(batch.num_columns() * PER_COLUMN + 1);
+    for array in batch.columns() {
+        let bounds = Bounds::of(array)?;
+        also(array);
+        columns.push(bounds.min);
+        columns.push(bounds.max);
+        columns.push(Arc::new(UInt64Array::from(vec![array.logical_null_count() as u64])));
+        columns.push(Arc::new(BooleanArray::from(vec![bounds.exact])));
+    }
+    columns.push(Arc::new(UInt64Array::from(vec![batch.num_rows() as u64])));
+    let ids: Vec<u32> = (0..batch.num_columns() as u32).collect();
+    Ok(RecordBatch::try_new(group_schema(&batch.schema(), &ids), columns)?)
 }
 
 struct Bounds {

@@ -76,7 +76,7 @@ async fn rules_keep_to_the_ways_of_other_definitions() {
     server.fails("ALTER TABLE nowhere UNPIN", missing, "nowhere").await;
     assert_eq!(server.run("ALTER TABLE IF EXISTS nowhere UNPIN").await.unwrap(), 0);
     let created = server.rows("SHOW CREATE TABLE t").await.join("");
-    assert!(created.contains("-- ALTER TABLE public.t PIN CHUNKS 0 TO 1 TO dram;"), "{created}");
+    assert!(created.contains(".t PIN CHUNKS 0 TO 1 TO dram;"), "{created}");
     server.run("ALTER TABLE t DROP COLUMN a CASCADE").await.unwrap();
     let left = server.rows("SELECT rule, definition, overruled_bytes FROM system.placement_rules").await;
     assert_eq!(left, ["1|PIN CHUNKS 0 TO 1 TO dram|0"]);

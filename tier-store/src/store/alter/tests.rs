@@ -10,7 +10,7 @@ use arrow::datatypes::{DataType, Field, Int64Type, Schema};
 use proptest::prelude::*;
 
 use crate::placement::EpochRequest;
-use crate::table::{Alteration, ChunkAdmission, Table, TableDefinition, TableName, TableVersion};
+use crate::table::{Alteration, ChunkAdmission, Sketch, Table, TableDefinition, TableName, TableVersion};
 use crate::tier::ssd::{Admission, ColdRead};
 use crate::{Error, Result, Store, StoreOptions};
 
@@ -42,6 +42,7 @@ fn read(store: &Store, version: &TableVersion) -> Result<Vec<Vec<Option<i64>>>> 
         rows.extend((0..columns[0].len()).filter(kept).map(|row| columns.iter().map(|c| c[row]).collect()));
         item += 1;
     };
+    let mut sketches = vec![Sketch::default(); version.chunks.first().map_or(0, |c| c.chunk.segments.len())];
     for (position, entry) in version.chunks.iter().enumerate() {
         let chunk = &entry.chunk;
         let mut columns = Vec::new();
@@ -66,10 +67,15 @@ fn read(store: &Store, version: &TableVersion) -> Result<Vec<Vec<Option<i64>>>> 
                     (numbers(&array).into_iter().flatten().min(), numbers(&array).into_iter().max().flatten())
                 );
             }
+            sketches[at].merge(&Sketch::of([&array]).unwrap());
             columns.push(array);
         }
         RecordBatch::try_new(Arc::clone(&chunk.schema), columns.clone())?;
         add(columns);
+    }
+    for (at, sketch) in sketches.iter().enumerate() {
+        // Unknown only while somebody drops the column.
+        assert!(version.statistics.sketch(at)?.is_none_or(|found| found == sketch), "distinct values of column {at}");
     }
     for rows in version.delta.iter() {
         add(rows.batch().columns().to_vec());
@@ -246,6 +252,7 @@ fn run(steps: &[Step]) {
         let names: Vec<_> = table.schema().fields().iter().map(|f| f.as_ref().clone()).collect();
         assert_eq!(names, model.fields);
         assert_eq!(read(&store, &table.version()).unwrap(), model.rows, "after {step:?}");
+        assert!((0..names.len()).all(|at| table.version().distinct(at).unwrap().is_some()), "after {step:?}");
     }
     check(&store, &remembered);
 }

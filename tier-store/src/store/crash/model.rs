@@ -9,7 +9,7 @@ use arrow::datatypes::Int64Type;
 use crate::error::Result;
 use crate::store::Store;
 use crate::store::tests;
-use crate::table::{ChunkEntry, DeltaRows, Durability, Table, TableDefinition, TableName, TableVersion};
+use crate::table::{ChunkEntry, DeltaRows, Durability, Sketch, Table, TableDefinition, TableName, TableVersion};
 
 /// Rows of a table by key; the other column follows from it.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -165,7 +165,7 @@ pub(super) fn keys(store: &Store, version: &TableVersion) -> Result<BTreeSet<i64
     Ok(positions(store, version)?.into_keys().collect())
 }
 
-/// The bounds of the keys are those of the chunks.
+/// Bounds and sketch of the keys are those of the chunks.
 fn bounds_agree(store: &Store, table: &Table) -> Result<(), String> {
     let version = table.version();
     if version.chunks.is_empty() {
@@ -180,7 +180,11 @@ fn bounds_agree(store: &Store, table: &Table) -> Result<(), String> {
             return Err(format!("bounds of chunk {number} of {} are not those of its rows", table.name()));
         }
     }
-    Ok(())
+    let values = Sketch::of(items.iter().take(version.chunks.len()).map(|batch| batch.column(0)));
+    match version.statistics.sketch(0).map_err(|e| e.to_string())? == values.as_ref() {
+        true => Ok(()),
+        false => Err(format!("the sketch of {} is not that of its rows", table.name())),
+    }
 }
 
 /// Accounts say what is there, and no file is there that no table knows.

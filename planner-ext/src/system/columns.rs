@@ -1,0 +1,71 @@
+//! `system.columns`: one row per column of each table: how large it is and how many distinct values it has.
+
+use std::sync::Arc;
+
+use arrow::datatypes::{Field, FieldRef};
+use terrace_tier_store::table::{Segment, Table, TableVersion};
+
+use super::{Batches, Live, Wanted, count, counts, in_batches, optional_count, optional_counts, text, texts};
+use crate::error::Result;
+
+pub(super) fn fields() -> Vec<Field> {
+    vec![
+        text("table_schema"),
+        text("table_name"),
+        text("column_name"),
+        count("position"),
+        text("data_type"),
+        count("bytes"),
+        count("stored_bytes"),
+        optional_count("distinct_values"),
+    ]
+}
+
+struct Row {
+    table: Arc<Table>,
+    version: Arc<TableVersion>,
+    field: FieldRef,
+    position: usize,
+}
+
+impl Row {
+    fn bytes(&self) -> u64 {
+        self.segments().map(|segment| segment.bytes()).sum()
+    }
+
+    fn stored_bytes(&self) -> u64 {
+        self.segments().map(|segment| segment.home.len).sum()
+    }
+
+    fn segments(&self) -> impl Iterator<Item = &Segment> {
+        let chunks = self.version.chunks.iter();
+        chunks.filter_map(|entry| entry.chunk.segments.get(self.position)).map(Arc::as_ref)
+    }
+
+    /// Unknown too where the catalog cannot tell any more: what reads rows says so.
+    fn distinct(&self) -> Option<u64> {
+        self.version.distinct(self.position).ok().flatten().map(|count| count.round() as u64)
+    }
+}
+
+pub(super) fn rows(live: Live, wanted: Wanted) -> Result<Batches> {
+    let columns = wanted.tables(&live).into_iter().flat_map(|table| {
+        let version = table.version();
+        let fields: Vec<FieldRef> = table.schema().fields().iter().cloned().collect();
+        let row =
+            move |(position, field)| Row { table: Arc::clone(&table), version: Arc::clone(&version), field, position };
+        fields.into_iter().enumerate().map(row)
+    });
+    Ok(in_batches(columns, fields(), |rows: &[Row]| {
+        vec![
+            texts(rows, |r| r.table.name().schema.clone()),
+            texts(rows, |r| r.table.name().name.clone()),
+            texts(rows, |r| r.field.name().clone()),
+            counts(rows, |r| r.position as u64),
+            texts(rows, |r| r.field.data_type().to_string()),
+            counts(rows, Row::bytes),
+            counts(rows, Row::stored_bytes),
+            optional_counts(rows, Row::distinct),
+        ]
+    }))
+}
