@@ -65,9 +65,13 @@ impl ScanSource {
         scan_statistics(&config).ok()?.num_rows.get_value().map(|rows| *rows as f64)
     }
 
-    /// Distinct values that a column is expected to have, filters aside: no more than rows, nor than its range has.
+    /// Distinct values that a column is expected to have, filters aside: as sketched, else no more than rows, nor than its
+    /// range has.
     pub(crate) fn distinct(&self, column: usize) -> f64 {
         let rows = self.version.live_rows() as f64;
+        if let Ok(Some(count)) = self.version.distinct(column) {
+            return count.min(rows);
+        }
         let all: Vec<u32> = (0..self.version.chunks.len() as u32).collect();
         let Ok(known) = column_statistics(self, &all, column) else { return rows };
         let range = match (known.min_value.get_value(), known.max_value.get_value()) {
