@@ -61,12 +61,13 @@ impl Hash for DecimalExpr {
 
 impl DecimalExpr {
     /// The same as `expr`; `None` when that is something else.
-    fn of(expr: &BinaryExpr, schema: &Schema) -> Result<Option<Self>> {
-        let types = (expr.left().data_type(schema)?, expr.right().data_type(schema)?, expr.data_type(schema)?);
+    fn of(expr: &BinaryExpr, schema: &Schema) -> Option<Self> {
+        let of = |e: &dyn PhysicalExpr| e.data_type(schema).ok();
+        let types = (of(expr.left().as_ref())?, of(expr.right().as_ref())?, of(expr)?);
         let (DataType::Decimal128(_, left), DataType::Decimal128(_, right), DataType::Decimal128(precision, scale)) =
             types
         else {
-            return Ok(None);
+            return None;
         };
         let powers = || {
             let power = |own: i8| 10_i64.checked_pow(u32::try_from(left.max(right).checked_sub(own)?).ok()?);
@@ -79,7 +80,7 @@ impl DecimalExpr {
             _ => None,
         };
         let (left, right) = (Arc::clone(expr.left()), Arc::clone(expr.right()));
-        Ok(operation.map(|operation| Self { left, right, operation, precision, scale }))
+        operation.map(|operation| Self { left, right, operation, precision, scale })
     }
 
     fn symbol(&self) -> &'static str {
@@ -242,8 +243,7 @@ fn narrowed(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPla
     let mut changed = false;
     let mut rewrite = |expr: &Arc<dyn PhysicalExpr>, schema: &Schema| {
         let rewritten = Arc::clone(expr).transform_up(|e| {
-            let narrow = e.downcast_ref::<BinaryExpr>().map(|binary| DecimalExpr::of(binary, schema));
-            Ok(match narrow.transpose()?.flatten() {
+            Ok(match e.downcast_ref::<BinaryExpr>().and_then(|binary| DecimalExpr::of(binary, schema)) {
                 Some(narrow) => Transformed::yes(Arc::new(narrow) as Arc<dyn PhysicalExpr>),
                 None => Transformed::no(e),
             })
@@ -267,8 +267,13 @@ fn narrowed(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPla
     for function in aggregate.aggr_expr() {
         let known = function.all_expressions();
         let args = known.args.iter().map(|arg| rewrite(arg, &schema)).collect::<Result<Vec<_>>>()?;
-        let Some(function) = function.with_new_expressions(args, known.order_by_exprs) else { return Ok(None) };
-        functions.push(Arc::new(function));
+        let same = args.iter().zip(&known.args).all(|(new, old)| Arc::ptr_eq(new, old));
+        // A new one forgets that it was reversed.
+        let new = match same || function.is_reversed() {
+            true => None,
+            false => function.with_new_expressions(args, known.order_by_exprs),
+        };
+        functions.push(new.map_or_else(|| Arc::clone(function), Arc::new));
     }
     Ok(changed.then(|| Arc::new(aggregate.with_new_aggr_exprs(functions)) as _))
 }
@@ -321,7 +326,7 @@ mod tests {
             };
             let op = [Operator::Multiply, Operator::Plus, Operator::Minus][op as usize];
             let wide = BinaryExpr::new(left, op, right);
-            let Some(narrow) = DecimalExpr::of(&wide, &schema).unwrap() else { panic!("{wide} is arithmetic of decimals") };
+            let Some(narrow) = DecimalExpr::of(&wide, &schema) else { panic!("{wide} is arithmetic of decimals") };
             let evaluated = |e: &dyn PhysicalExpr| {
                 e.evaluate(&batch).and_then(|v| v.into_array(batch.num_rows())).map_err(|e| e.to_string())
             };
@@ -341,7 +346,7 @@ mod tests {
         let schema = Schema::new(vec![Field::new("a", DataType::Decimal128(15, 2), true)]);
         let a = col("a", &schema).unwrap();
         let expr = BinaryExpr::new(Arc::clone(&a), Operator::Multiply, a);
-        let expr = DecimalExpr::of(&expr, &schema).unwrap().unwrap();
+        let expr = DecimalExpr::of(&expr, &schema).unwrap();
         let short = |value: i128| {
             let column = ColumnarValue::Array(decimals(vec![Some(1), None, Some(value)], 15, 2));
             expr.narrow(&column, &column).is_some()

@@ -19,6 +19,10 @@ use crate::memory::{Limit, MemoryPlan};
 /// reads about 10 GB/s, and waits about 90 ns for a random cache line.
 const SLOW: Limiter = Limiter { bandwidth_ratio: 0.35, base_bytes_per_us: 10_000.0, random_latency_ns: 360 };
 
+/// Stack of a thread that parses and plans: a chain of conditions as long as a statement may have is planned one call deep
+/// in the other.
+pub(crate) const STACK_BYTES: usize = 64 << 20;
+
 /// An open store and the engine above it.
 pub struct Instance {
     /// Sessions and statements.
@@ -38,7 +42,7 @@ impl Instance {
         let store = Store::open(store_options(config, &plan))?;
         if let Some(budget) = config.tiers.nvm.budget {
             let capacity = config.tiers.nvm.capacity.map_or(0, |size| size.resolve(plan.limit.bytes));
-            store.tiering().set_budget("nvm", budget.resolve(plan.limit.bytes).min(capacity))?;
+            store.tiering().set_first_budget("nvm", budget.resolve(plan.limit.bytes).min(capacity))?;
         }
         // Spill files of a process that was killed; the store's lock says that no other one is at work here.
         let spill = config.data_dir.join("spill");
@@ -54,6 +58,7 @@ impl Instance {
         let cpu = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(threads)
             .thread_name("terrace-cpu")
+            .thread_stack_size(STACK_BYTES)
             .enable_all()
             .build()
             .map_err(|e| Error::System(format!("cannot start the query threads: {e}")))?;

@@ -45,6 +45,7 @@ impl Server {
         let network = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
             .thread_name("terrace-net")
+            .thread_stack_size(crate::instance::STACK_BYTES)
             .enable_all()
             .build()
             .map_err(|e| Error::System(format!("cannot start the network threads: {e}")))?;

@@ -193,12 +193,36 @@ pub(super) fn tree(sql: &str) -> Result<SqlStatement> {
 }
 
 fn one_statement(tokens: Vec<TokenWithSpan>) -> Result<SqlStatement> {
+    check_length(&tokens)?;
     let mut parser = DFParserBuilder::new(tokens).with_recursion_limit(RECURSION_LIMIT).build()?;
     let mut statements = parser.parse_statements()?;
     match (statements.pop_front(), statements.len()) {
         (Some(statement), 0) => Ok(statement),
         _ => Err(Error::invalid("send one statement at a time")),
     }
+}
+
+/// Refuses chains of operators that are parsed in a loop and planned one call deep in the other, beyond what the stack of
+/// a thread holds.
+fn check_length(tokens: &[TokenWithSpan]) -> Result<()> {
+    const MOST_OPERATORS: usize = 10_000;
+    let operator = |token: &&TokenWithSpan| match &token.token {
+        Token::Word(word) => matches!(word.keyword, Keyword::AND | Keyword::OR | Keyword::UNION),
+        other => matches!(other, Token::Plus | Token::Minus | Token::Mul | Token::Div | Token::StringConcat),
+    };
+    // A sign before a number joins nothing.
+    let signs = tokens.windows(2).filter(|pair| match pair {
+        [a, b] => matches!(a.token, Token::Comma | Token::LParen) && matches!(b.token, Token::Minus | Token::Plus),
+        _ => false,
+    });
+    let operators = tokens.iter().filter(operator).count() - signs.count();
+    if operators > MOST_OPERATORS {
+        return Err(Error::invalid(format!(
+            "{operators} operators in one statement are more than the {MOST_OPERATORS} there may be; put long lists into \
+             IN (..) or a table"
+        )));
+    }
+    Ok(())
 }
 
 pub(super) fn tokenize(sql: &str) -> Result<Vec<TokenWithSpan>> {

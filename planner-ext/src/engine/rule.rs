@@ -51,6 +51,11 @@ pub enum RowsOrder {
 impl RowsOrder {
     /// Chunks by a condition in SQL.
     pub fn parse_where(text: &str) -> Result<Self> {
+        const MOST_BYTES: usize = 8 << 10;
+        if text.len() > MOST_BYTES {
+            let length = text.len();
+            return Err(Error::invalid(format!("a condition of {length} bytes is longer than {MOST_BYTES}")));
+        }
         let wrong = |e: ParserError| Error::invalid(format!("WHERE {text}: {e}"));
         let dialect = GenericDialect {};
         let parser = Parser::new(&dialect).with_recursion_limit(RECURSION_LIMIT);

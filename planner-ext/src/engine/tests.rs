@@ -43,6 +43,10 @@ impl Server {
 
     fn open(dir: Arc<tempfile::TempDir>, change: impl FnOnce(&mut EngineOptions)) -> Self {
         let store = Store::open(StoreOptions::new(dir.path().join("data"))).unwrap();
+        Self::over(store, dir, change)
+    }
+
+    fn over(store: Arc<Store>, dir: Arc<tempfile::TempDir>, change: impl FnOnce(&mut EngineOptions)) -> Self {
         let mut options = EngineOptions::new(dir.path().join("spill"), tokio::runtime::Handle::current());
         options.target_partitions = 2;
         change(&mut options);
@@ -58,17 +62,16 @@ impl Server {
         engine.store().close().unwrap();
         drop((engine, session));
         // Aborted tasks let go of the store a moment later.
-        for _ in 0..50 {
-            let opened = Store::open(StoreOptions::new(dir.path().join("data")));
-            match opened {
-                Ok(store) => {
-                    drop(store);
-                    break;
-                }
-                Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+        let mut attempts = 0;
+        let store = loop {
+            match Store::open(StoreOptions::new(dir.path().join("data"))) {
+                Ok(store) => break store,
+                Err(error) => assert!(attempts < 200, "{error}"),
             }
-        }
-        Self::open(dir, |_| {})
+            attempts += 1;
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        };
+        Self::over(store, dir, |_| {})
     }
 
     async fn run(&self, sql: &str) -> Result<u64> {
@@ -552,7 +555,7 @@ async fn system_tables_show_what_is_there() {
     }
     let entries = server.engine.entries().await.unwrap();
     assert!(entries.iter().all(|e| !e.columns.fields().is_empty()));
-    assert_eq!(entries.iter().filter(|e| e.kind == EntryKind::System && e.schema == "system").count(), 8);
+    assert_eq!(entries.iter().filter(|e| e.kind == EntryKind::System && e.schema == "system").count(), 9);
     assert!(server.rows("SHOW TABLES").await.iter().any(|r| r.contains("public|t|")));
     server.fails("DROP TABLE system.tiers", ErrorKind::PermissionDenied, "system").await;
     server.fails("INSERT INTO system.tiers SELECT * FROM system.tiers", ErrorKind::PermissionDenied, "system").await;

@@ -8,16 +8,19 @@
 //!   estimate   rows and distinct values of a relation, from the tables' own statistics and samples
 //!   graph      relations, classes of equal columns, other conditions; rows of any set of relations
 //!   enumerate  the cheapest tree
+//!   options    what a session may set
 //!   sizes      bytes of intermediate results, for the side that a join builds
 //! ```
 
 mod enumerate;
 mod estimate;
 mod graph;
+mod options;
 mod sizes;
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use datafusion::common::tree_node::{Transformed, TreeNode};
@@ -30,18 +33,7 @@ use datafusion::prelude::SessionConfig;
 
 use enumerate::Tree;
 use graph::{Graph, Relations};
-
-datafusion::common::extensions_options! {
-    /// Options of planning, below `terrace.`.
-    pub struct PlannerOptions {
-        /// Order inner joins by estimated cost; without it they run in the order of the statement.
-        pub join_order: bool, default = true
-    }
-}
-
-impl datafusion::common::config::ConfigExtension for PlannerOptions {
-    const PREFIX: &'static str = "terrace";
-}
+use options::PlannerOptions;
 
 /// Planning as Terrace does it: our rules among DataFusion's.
 pub(crate) fn with_rules(builder: SessionStateBuilder) -> SessionStateBuilder {
@@ -90,18 +82,39 @@ impl OptimizerRule for JoinOrder {
 
 /// Orders every tree of inner joins in `plan`, subqueries included.
 fn order_below(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
-    let plan = match Region::of(&plan) {
-        Some(region) => match region.ordered(&plan)? {
-            Some(ordered) => return Ok(Transformed::yes(ordered)),
-            None => plan,
-        },
-        None => plan,
-    };
-    let below =
-        plan.map_uncorrelated_subqueries(order_below)?.transform_sibling(|plan| plan.map_children(order_below))?;
+    if let Some(ordered) = Region::of(&plan).map(|region| region.ordered(&plan)).transpose()?.flatten() {
+        return Ok(Transformed::yes(ordered));
+    }
+    match inner(&plan).is_some() {
+        true => order_within(plan),
+        false => below(plan, order_below),
+    }
+}
+
+/// Orders what lies below a region whose order stays: its parts are not looked at again.
+fn order_within(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+    below(plan, |child| if continues(&child) { order_within(child) } else { order_below(child) })
+}
+
+fn below(
+    plan: LogicalPlan,
+    order: impl Fn(LogicalPlan) -> Result<Transformed<LogicalPlan>>,
+) -> Result<Transformed<LogicalPlan>> {
+    let below = plan.map_uncorrelated_subqueries(order_below)?.transform_sibling(|plan| plan.map_children(&order))?;
     match below.transformed {
         true => below.map_data(LogicalPlan::recompute_schema),
         false => Ok(below),
+    }
+}
+
+/// True for what lies inside a region: its joins, filters on them, and projections that only cut columns.
+fn continues(plan: &LogicalPlan) -> bool {
+    match plan {
+        LogicalPlan::Filter(filter) => inner(&filter.input).is_some(),
+        LogicalPlan::Projection(projection) => {
+            inner(&projection.input).is_some() && projection.expr.iter().all(|e| matches!(e, Expr::Column(_)))
+        }
+        other => inner(other).is_some(),
     }
 }
 
@@ -143,17 +156,11 @@ impl Region {
             return Tree::join(self.collect(&join.left), self.collect(&join.right));
         }
         match plan {
-            LogicalPlan::Filter(filter) if inner(&filter.input).is_some() => {
+            LogicalPlan::Filter(filter) if continues(plan) => {
                 self.conditions.extend(conjuncts(&filter.predicate));
                 self.collect(&filter.input)
             }
-            // Only cuts columns.
-            LogicalPlan::Projection(projection)
-                if inner(&projection.input).is_some()
-                    && projection.expr.iter().all(|e| matches!(e, Expr::Column(_))) =>
-            {
-                self.collect(&projection.input)
-            }
+            LogicalPlan::Projection(projection) if continues(plan) => self.collect(&projection.input),
             _ => {
                 self.relations.push(plan.clone());
                 Tree::Relation(self.relations.len() - 1)
@@ -161,8 +168,18 @@ impl Region {
         }
     }
 
+    fn names_are_unique(&self) -> bool {
+        let mut names = HashSet::new();
+        let mut columns = self.relations.iter().flat_map(|relation| relation.schema().iter());
+        columns.all(|(qualifier, field)| names.insert((qualifier, field.name())))
+    }
+
     /// `plan` with the joins in the cheapest order and everything below them ordered too; `None` when its order stays.
     fn ordered(self, plan: &LogicalPlan) -> Result<Option<LogicalPlan>> {
+        // A projection in between may have hidden one of two columns of one name.
+        if !self.names_are_unique() {
+            return Ok(None);
+        }
         let Some(estimates) = self.relations.iter().map(estimate::of).collect::<Option<Vec<_>>>() else {
             return Ok(None);
         };

@@ -12,7 +12,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::operator_statistics::{
     ExtendedStatistics, StatisticsProvider, StatisticsRegistry, StatisticsResult,
 };
-use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
+use datafusion::physical_plan::statistics::StatisticsArgs;
 
 /// What DataFusion asks for sizes.
 pub(crate) fn registry() -> StatisticsRegistry {
@@ -23,8 +23,9 @@ pub(crate) fn registry() -> StatisticsRegistry {
 struct RowWidths;
 
 impl StatisticsProvider for RowWidths {
-    fn compute_statistics(&self, plan: &dyn ExecutionPlan, _inputs: &[ExtendedStatistics]) -> Result<StatisticsResult> {
-        let statistics = StatisticsContext::new().compute(plan, &StatisticsArgs::new())?;
+    fn compute_statistics(&self, plan: &dyn ExecutionPlan, inputs: &[ExtendedStatistics]) -> Result<StatisticsResult> {
+        let inputs: Vec<_> = inputs.iter().map(|input| Arc::clone(input.base_arc())).collect();
+        let statistics = plan.statistics_from_inputs(&inputs, &StatisticsArgs::new())?;
         let mut statistics = Arc::unwrap_or_clone(statistics);
         statistics.total_byte_size = match statistics.num_rows.get_value() {
             Some(rows) => Precision::Inexact(rows.saturating_mul(width(&plan.schema()))),

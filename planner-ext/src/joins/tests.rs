@@ -154,6 +154,33 @@ proptest! {
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn columns_of_one_name_are_told_apart() {
+    let mut rng = Rng(11);
+    let fixture = Fixture::new(&mut rng, 6000, 512, 0);
+    let (context, oracle) = (fixture.session(2), fixture.oracle());
+    for sql in [
+        // A run-time filter on the key of a semi join, whose other side has another column of that name.
+        "SELECT d.dk, s.k, s.i FROM dim d JOIN (SELECT k, i FROM t e WHERE EXISTS \
+         (SELECT 1 FROM t m WHERE m.i = e.k AND m.k > e.i)) s ON d.dk = s.k",
+        // The second input of a union has the names the other way round.
+        "SELECT * FROM (SELECT k, m FROM (SELECT k, (k * 7919) % 6007 + 50000 AS m FROM t) UNION ALL \
+         SELECT m, k FROM (SELECT k, (k * 7919) % 6007 - 50000 AS m FROM t)) ORDER BY k LIMIT 7",
+        "SELECT x.k, y.k FROM t x JOIN t y ON x.k = y.i ORDER BY y.k LIMIT 9",
+        // Projections that hide a second `b.k`.
+        "SELECT count(*) FROM (SELECT a.k FROM t a, t b WHERE a.k < 50 AND b.k < 3) \
+         JOIN (SELECT c.i FROM t c, t b WHERE b.k < 3) ON k = i",
+        // Rewriting one aggregate must leave the other as it was.
+        "SELECT array_agg(k ORDER BY k DESC), sum(CAST(i AS DECIMAL(15,2)) * CAST(i AS DECIMAL(15,2))) \
+         FROM (SELECT k, i FROM t ORDER BY k LIMIT 100)",
+    ] {
+        let expected = oracle.sql(sql).await.unwrap().collect().await.unwrap();
+        let (_, found) = run(&context, sql).await;
+        assert_eq!(lines(&found), lines(&expected), "{sql}");
+        assert!(!lines(&expected).is_empty(), "{sql}");
+    }
+}
+
 /// Tables in the order in which they are scanned.
 async fn order(context: &SessionContext, sql: &str) -> String {
     fn walk(plan: &LogicalPlan, found: &mut Vec<String>) {

@@ -7,9 +7,10 @@
 //!
 //! Keys belong to one execution. A plan that is run again is a copy with its state reset; the copy's keys reach no scan.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
@@ -38,30 +39,38 @@ use super::membership::Membership;
 /// Keys of the largest build side that are noted, of 32 MiB.
 const MOST_KEYS: usize = 4 << 20;
 
+/// What a noted key takes at most, in a vector that grows.
+const KEY_BYTES: usize = 2 * size_of::<i64>();
+
 /// The keys of one join, once they are all known.
 #[derive(Debug)]
 pub struct JoinKeys {
     /// Identity of the run-time filter that the join publishes.
     filter: u64,
     partitions: usize,
-    begun: AtomicUsize,
     noted: Mutex<Noted>,
     complete: OnceLock<Arc<Membership>>,
+    /// They are too many, or of more than one execution.
+    given_up: AtomicBool,
 }
 
 #[derive(Debug, Default)]
 struct Noted {
-    keys: Vec<i64>,
+    /// Partitions that were begun.
+    begun: HashSet<usize>,
     ended: usize,
+    /// Of the partitions that have ended.
+    keys: Vec<i64>,
+    /// Of all partitions.
+    count: usize,
+    /// Charged for the keys, then for the filter made of them.
     reservation: Option<MemoryReservation>,
-    /// They are too many.
-    given_up: bool,
 }
 
 impl JoinKeys {
     fn new(filter: u64, partitions: usize) -> Self {
-        let (begun, noted, complete) = (AtomicUsize::new(0), Mutex::default(), OnceLock::new());
-        Self { filter, partitions, begun, noted, complete }
+        let (noted, complete, given_up) = (Mutex::default(), OnceLock::new(), AtomicBool::new(false));
+        Self { filter, partitions, noted, complete, given_up }
     }
 
     /// Identity of the run-time filter that the join publishes.
@@ -71,34 +80,55 @@ impl JoinKeys {
 
     /// The values that have a key; `None` before all are known, and when they never will be.
     pub(super) fn complete(&self) -> Option<&Arc<Membership>> {
-        self.complete.get()
+        self.complete.get().filter(|_| !self.given_up.load(Ordering::SeqCst))
+    }
+
+    /// A partition begins. Begun twice, nobody knows which run a key is of.
+    fn begin(&self, partition: usize) {
+        let first = self.noted.lock().begun.insert(partition);
+        if !first {
+            self.give_up();
+        }
     }
 
     fn give_up(&self) {
+        self.given_up.store(true, Ordering::SeqCst);
         let noted = &mut *self.noted.lock();
-        *noted = Noted { given_up: true, ..Noted::default() };
+        (noted.keys, noted.reservation) = (Vec::new(), None);
+    }
+
+    /// Makes room for more keys; false when they are too many.
+    fn reserve(&self, keys: usize, context: &TaskContext) -> bool {
+        let noted = &mut *self.noted.lock();
+        if self.given_up.load(Ordering::SeqCst) {
+            return false;
+        }
+        noted.count += keys;
+        let reservation =
+            noted.reservation.get_or_insert_with(|| MemoryConsumer::new("JoinKeys").register(context.memory_pool()));
+        noted.count <= MOST_KEYS && reservation.try_grow(keys * KEY_BYTES).is_ok()
     }
 
     /// Takes the keys of a partition that has ended.
-    fn end(&self, keys: Vec<i64>, context: &TaskContext) {
-        let noted = &mut *self.noted.lock();
-        if noted.given_up {
-            return;
-        }
-        let reservation =
-            noted.reservation.get_or_insert_with(|| MemoryConsumer::new("JoinKeys").register(context.memory_pool()));
-        if noted.keys.len() + keys.len() > MOST_KEYS || reservation.try_grow(size_of_val(keys.as_slice())).is_err() {
-            *noted = Noted { given_up: true, ..Noted::default() };
-            return;
-        }
-        noted.keys.extend(keys);
-        noted.ended += 1;
-        if noted.ended == self.partitions {
-            // The filter lives as long as the plan; it is a bit or two per key and counts as little as its reservation.
-            let membership = Membership::of_keys(&noted.keys);
+    fn end(&self, keys: Vec<i64>) {
+        let keys = {
+            let noted = &mut *self.noted.lock();
+            noted.keys.extend(keys);
+            noted.ended += 1;
+            if noted.ended < self.partitions || self.given_up.load(Ordering::SeqCst) {
+                return;
+            }
+            std::mem::take(&mut noted.keys)
+        };
+        let membership = Membership::of_keys(&keys);
+        drop(keys);
+        // A build side without rows reserved nothing.
+        let charged = match &mut self.noted.lock().reservation {
+            Some(reservation) => reservation.try_resize(membership.bytes()).is_ok(),
+            None => true,
+        };
+        if charged {
             let _ = self.complete.set(Arc::new(membership));
-            noted.keys = Vec::new();
-            noted.reservation = None;
         }
     }
 }
@@ -168,10 +198,7 @@ impl ExecutionPlan for JoinKeysExec {
     }
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
-        // Run once more than once per partition, nobody knows which run a key is of.
-        if self.keys.begun.fetch_add(1, Ordering::SeqCst) >= self.keys.partitions {
-            self.keys.give_up();
-        }
+        self.keys.begin(partition);
         let input = self.input.execute(partition, Arc::clone(&context))?;
         let (keys, column) = (Arc::clone(&self.keys), self.key.index());
         Ok(Box::pin(KeyStream { input, column, keys, noted: Some(Vec::new()), context }))
@@ -202,15 +229,17 @@ impl Stream for KeyStream {
         let this = &mut *self;
         match &polled {
             Poll::Ready(Some(Ok(batch))) => {
-                let noted = this.noted.as_mut().filter(|noted| noted.len() + batch.num_rows() <= MOST_KEYS);
-                if noted.is_none_or(|noted| note(batch.column(this.column), noted).is_none()) {
+                if let Some(noted) = &mut this.noted
+                    && !(this.keys.reserve(batch.num_rows(), &this.context)
+                        && note(batch.column(this.column), noted).is_some())
+                {
                     this.noted = None;
                     this.keys.give_up();
                 }
             }
             Poll::Ready(None) => {
                 if let Some(noted) = this.noted.take() {
-                    this.keys.end(noted, &this.context);
+                    this.keys.end(noted);
                 }
             }
             _ => {}

@@ -145,6 +145,12 @@ impl Membership {
         Ok(passed.bit_chunks().iter_padded().take(values.len().div_ceil(64)).collect())
     }
 
+    /// Its size.
+    pub(super) fn bytes(&self) -> usize {
+        let (Self::Bitmap { words, .. } | Self::Bloom { words }) = self;
+        size_of_val(words.as_slice())
+    }
+
     /// The rows of a column whose value passes, without nulls; `None` for a column of another type.
     pub(super) fn test(&self, column: &ArrayRef) -> Option<ColumnarValue> {
         let passed = match column.data_type() {

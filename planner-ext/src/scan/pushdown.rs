@@ -2,15 +2,16 @@
 //!
 //! DataFusion 55 finds a filter's columns below a node by their names (`FilterRemapper::try_remap`). Under a join of a
 //! table with itself there are two columns of one name, and a filter on one of them may end up on the other: rows are
-//! lost. Where names are not unique, [`CheckedPushdown`] leaves filters that do not change where they are, and takes back
-//! from each scan those run-time filters that did not come to it by position.
+//! lost. The same happens below semi joins whose sides share a name and in unions whose inputs have other names. There
+//! [`CheckedPushdown`] leaves filters that do not change where they are, and takes back from each scan those run-time
+//! filters that did not come to it by position.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
-use datafusion::common::{JoinSide, Result};
+use datafusion::common::{JoinSide, JoinType, Result};
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_expr::{DynamicFilterTracking, PhysicalExpr};
@@ -23,6 +24,7 @@ use datafusion::physical_plan::filter_pushdown::FilterPushdownPhase;
 use datafusion::physical_plan::joins::utils::build_join_schema;
 use datafusion::physical_plan::joins::{CrossJoinExec, HashJoinExec, NestedLoopJoinExec, SortMergeJoinExec};
 use datafusion::physical_plan::projection::ProjectionExec;
+use datafusion::physical_plan::union::UnionExec;
 
 use super::exec::TierScanExec;
 
@@ -58,10 +60,8 @@ impl PhysicalOptimizerRule for CheckedPushdown {
     fn optimize(&self, plan: Plan, config: &ConfigOptions) -> Result<Plan> {
         let (mut ambiguous, mut foreign) = (false, false);
         plan.apply(|node| {
-            let schema = node.schema();
-            let mut names = HashSet::new();
-            ambiguous |= !schema.fields().iter().all(|field| names.insert(field.name().as_str()));
-            foreign |= node.children().is_empty() && !node.is::<TierScanExec>() && node.name() == "DataSourceExec";
+            ambiguous |= is_ambiguous(node);
+            foreign |= node.children().is_empty() && !node.is::<TierScanExec>() && !FILTERLESS.contains(&node.name());
             Ok(TreeNodeRecursion::Continue)
         })?;
         match self.phase {
@@ -69,6 +69,32 @@ impl PhysicalOptimizerRule for CheckedPushdown {
             FilterPushdownPhase::Post if !foreign => take_back(self.inner.optimize(plan, config)?),
             _ => Ok(plan),
         }
+    }
+}
+
+/// Leaves that take no filters.
+const FILTERLESS: [&str; 3] = ["EmptyExec", "PlaceholderRowExec", "WorkTableExec"];
+
+/// True where a column below the node can have the name of another one.
+fn is_ambiguous(node: &Plan) -> bool {
+    let schema = node.schema();
+    let mut names = HashSet::new();
+    if !schema.fields().iter().all(|field| names.insert(field.name().as_str())) {
+        return true;
+    }
+    let children = node.children();
+    if node.is::<UnionExec>() {
+        let names = |plan: &Plan| plan.schema().fields().iter().map(|f| f.name().clone()).collect::<Vec<_>>();
+        return children.iter().any(|child| names(child) != names(node));
+    }
+    // The filter on a key goes to the side that is not given out, too.
+    let semi = |join: &HashJoinExec| matches!(join.join_type(), JoinType::LeftSemi | JoinType::RightSemi);
+    match (node.downcast_ref::<HashJoinExec>().is_some_and(semi), children.as_slice()) {
+        (true, [left, right]) => {
+            let (left, right) = (left.schema(), right.schema());
+            left.fields().iter().any(|field| right.column_with_name(field.name()).is_some())
+        }
+        _ => false,
     }
 }
 
@@ -175,7 +201,7 @@ fn inputs(plan: &Plan) -> Result<Vec<(Plan, Vec<Option<Expr>>)>> {
     } else if let Some(join) = plan.downcast_ref::<SortMergeJoinExec>() {
         Some((join.join_type(), None, Some(join.on())))
     } else if plan.is::<CrossJoinExec>() {
-        Some((datafusion::common::JoinType::Inner, None, None))
+        Some((JoinType::Inner, None, None))
     } else {
         None
     };

@@ -50,7 +50,7 @@ pub struct NewPlacementRule {
     tier: String,
     /// Names; all without it.
     #[serde(default)]
-    columns: Vec<String>,
+    columns: Option<Vec<String>>,
     /// All without it.
     chunks: Option<Vec<Span>>,
     /// A condition in SQL.
@@ -68,13 +68,20 @@ impl NewPlacementRule {
             (None, Some(text)) => RowsOrder::parse_where(&text)?,
             (None, None) => RowsOrder::All,
         };
-        let scope = ScopeOrder { columns: self.columns, rows };
+        let columns = match self.columns {
+            Some(columns) if columns.is_empty() => {
+                return Err(Problem::bad_request("columns names no column; leave it out for all of them"));
+            }
+            columns => columns.unwrap_or_default(),
+        };
+        let scope = ScopeOrder { columns, rows };
         Ok(RuleOrder { kind: self.kind.into(), tier: self.tier, scope })
     }
 }
 
 /// Which rules of a table are to go.
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Choice {
     kind: Option<String>,
 }

@@ -252,15 +252,21 @@ impl Tiering {
     /// new is admitted. Fails on an unknown tier, above its maximum, and below what placement rules need.
     pub fn set_budget(&self, tier: &str, bytes: u64) -> Result<()> {
         let host = self.shared.host()?;
+        if bytes < account(host.as_ref(), tier)?.limit_bytes() {
+            let needs = Needs::of(host.as_ref(), &host.tables());
+            needs.clone().with_budget(tier, bytes).check(&needs)?;
+        }
+        self.set_first_budget(tier, bytes)
+    }
+
+    /// As [`Tiering::set_budget`], for a budget that the server starts with: what placement rules need gives way to it.
+    pub fn set_first_budget(&self, tier: &str, bytes: u64) -> Result<()> {
+        let host = self.shared.host()?;
         let account = account(host.as_ref(), tier)?;
         if let Some(max) = self.shared.options.max_budget_bytes.get(tier).filter(|max| bytes > **max) {
             return Err(Error::Invalid(format!(
                 "a budget of {bytes} bytes for tier '{tier}' is more than the {max} bytes there are for it; choose less, or start the server with a larger limit"
             )));
-        }
-        if bytes < account.limit_bytes() {
-            let needs = Needs::of(host.as_ref(), &host.tables());
-            needs.clone().with_budget(tier, bytes).check(&needs)?;
         }
         account.set_limit_bytes(bytes);
         Ok(())

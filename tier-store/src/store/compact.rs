@@ -103,7 +103,13 @@ impl Core {
 
     /// Compacts one group that can gain by it; `None` when there is none.
     pub(super) fn optimize_step(&self, table: &Arc<Table>) -> Result<Option<Compacted>> {
-        self.compact(table, Zeal::Thorough, &HashSet::new()).map(|attempt| attempt.result).transpose()
+        loop {
+            match self.compact(table, Zeal::Thorough, &HashSet::new()).map(|attempt| attempt.result).transpose() {
+                // The rules changed: other chunks belong together now.
+                Err(Error::Conflict { .. }) if !table.lock_head().dropped => {}
+                done => return done,
+            }
+        }
     }
 
     fn rewrite(&self, table: &Arc<Table>, group: &[ChunkEntry]) -> Result<Compacted> {
@@ -138,6 +144,12 @@ impl Core {
             row_maps(group, sealed.iter().map(|s| Arc::clone(&s.chunk.whereabouts)).collect(), table, order.as_ref());
         let submitted = {
             let mut head = table.lock_head();
+            // A rule made since for some of these chunks would pass to the rows of all.
+            let named_by = |entry: &ChunkEntry| head.version.rules.naming(entry.chunk.id);
+            if group.windows(2).any(|pair| matches!(pair, [a, b] if named_by(a) != named_by(b))) {
+                let what = "a placement rule was made for some of the chunks";
+                return Err(Error::Conflict { table: table.name().to_string(), what });
+            }
             let mut draft = Draft::new(self, table, &head)?;
             let mut late: HashMap<ChunkId, RoaringBitmap> = HashMap::new();
             for (old, map) in group.iter().zip(&maps) {

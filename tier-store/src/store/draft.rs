@@ -223,7 +223,10 @@ impl<'a> Draft<'a> {
             }
         };
         let (chunks, delta) = (chunks.into(), delta.into());
-        let rules = match self.head.rules.following(&self.heirs, removed.iter().map(|chunk| chunk.id)) {
+        // A new chunk whose rows all went meanwhile is none.
+        let mut heirs = std::mem::take(&mut self.heirs);
+        heirs.iter_mut().for_each(|(_, new)| new.retain(|chunk| kept.contains(chunk)));
+        let rules = match self.head.rules.following(&heirs, removed.iter().map(|chunk| chunk.id)) {
             Some(rules) => {
                 log_rules(commit, self.table.id(), &rules)?;
                 Arc::new(rules)

@@ -98,6 +98,19 @@ async fn names_may_have_quotes_in_them() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn chains_longer_than_the_stack_are_refused() {
+    let server = Server::new();
+    server.run("CREATE TABLE t (k INT)").await.unwrap();
+    let chain = vec!["k < 1"; 10_002].join(" OR ");
+    for sql in [format!("SELECT * FROM t WHERE {chain}"), format!("DELETE FROM t WHERE {chain}")] {
+        server.fails(&sql, ErrorKind::InvalidArgument, "operators in one statement").await;
+    }
+    // Signs of numbers are none.
+    let rows = vec!["(-1)"; 12_000].join(", ");
+    assert_eq!(server.run(&format!("INSERT INTO t VALUES {rows}")).await.unwrap(), 12_000);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn definitions_are_kept_in_the_words_they_were_sent_in() {
     let server = Server::new();
     let file = server.dir.path().join("it's \"x\".csv");
