@@ -123,7 +123,7 @@ impl TableStatistics {
             let stored = Some((Arc::clone(catalog), key(&[table.0, number])));
             (number, Arc::new(Group { places, batch: OnceLock::new(), stored }))
         });
-        let sketches = TableSketches::new(definition, Some((Arc::clone(catalog), table)));
+        let sketches = TableSketches::new(definition, Some((Arc::downgrade(catalog), table)));
         Self::of_groups(definition, groups.collect(), sketches)
     }
 

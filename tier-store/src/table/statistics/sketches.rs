@@ -8,7 +8,7 @@
 //! to have one value or only nulls that is no matter; else nothing is said of the column.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 
 use arrow::array::cast::AsArray;
 use arrow::datatypes::UInt64Type;
@@ -25,7 +25,8 @@ pub(super) type ColumnSketches = Arc<[Option<Sketch>]>;
 /// Sketches of all columns of a version.
 #[derive(Debug)]
 pub(super) struct TableSketches {
-    source: Option<(Arc<Catalog>, TableId)>,
+    /// Not kept open by a version that somebody still holds.
+    source: Option<(Weak<Catalog>, TableId)>,
     /// Of a transaction's own chunks, by place: the catalog does not know them.
     own: Vec<(u64, ColumnSketches)>,
     /// By position; `None` when some chunk's values are not known.
@@ -34,7 +35,7 @@ pub(super) struct TableSketches {
 
 impl TableSketches {
     /// Nothing is read yet; `source` has the sketches of the chunks, if anything does.
-    pub(super) fn new(definition: &TableDefinition, source: Option<(Arc<Catalog>, TableId)>) -> Self {
+    pub(super) fn new(definition: &TableDefinition, source: Option<(Weak<Catalog>, TableId)>) -> Self {
         Self { source, own: Vec::new(), merged: definition.columns.iter().map(|_| OnceLock::new()).collect() }
     }
 
@@ -82,7 +83,8 @@ impl TableStatistics {
                 all.merge(sketch);
             }
         }
-        if let Some((catalog, table)) = &self.sketches.source {
+        let source = self.sketches.source.as_ref();
+        if let Some((catalog, table)) = source.and_then(|(catalog, table)| Some((catalog.upgrade()?, table))) {
             catalog.scan(Space::Sketches, &key(&[table.0, column.id.0.into()]), |k, v| {
                 if missing.remove(&key_part(k, 2)) {
                     all.merge(&Sketch::decode(v)?);
