@@ -170,7 +170,10 @@ fn list(table: Option<&str>, output: &Output) -> Result<()> {
 }
 
 fn make(kind: &str, scope: &Scope, tier: &str, output: &Output) -> Result<()> {
-    let mut order = json!({ "kind": kind, "tier": tier, "columns": scope.columns });
+    let mut order = json!({ "kind": kind, "tier": tier });
+    if !scope.columns.is_empty() {
+        order["columns"] = json!(scope.columns);
+    }
     if let Some(order) = order.as_object_mut() {
         if !scope.chunks.is_empty() {
             order.insert("chunks".to_owned(), json!(scope.chunks));

@@ -64,7 +64,8 @@ def test_sql_pins_excludes_and_prefers(server):
     server.query(f"alter table t pin columns (k, s) chunks {first} to {second} to nvm")
     server.query("alter table t pin columns (x) where k >= 150000 to dram")
     server.epoch()
-    assert where(server, "nvm") == segments([first, second], "ks")
+    # What may not lie in DRAM may find its own way to NVM.
+    assert where(server, "nvm") >= segments([first, second], "ks")
     assert where(server, "dram") == segments([third, fourth], "x"), "of the third the last rows are in scope"
     known = rules(server)
     assert [row["definition"] for row in known.values()] == [
@@ -76,10 +77,11 @@ def test_sql_pins_excludes_and_prefers(server):
     assert known[1]["overruled_bytes"] == known[3]["bytes"] > 0 and known[2]["nvm_bytes"] == known[2]["bytes"]
     why = server.query("select distinct reason from system.moves where to_tier = 'nvm'").to_pylist()
     assert any("rule 2 of public.t, PIN COLUMNS (k, s)" in row["reason"] for row in why), why
-    told = server.query("select placement_rule from system.segments where tier = 'nvm'").to_pylist()
+    told = server.query(f"select placement_rule from system.segments where column_name in ('k', 's') and "
+                        f"chunk in ({first}, {second})").to_pylist()
     assert {row["placement_rule"] for row in told} == {f"rule 2: {known[2]['definition']}"}
     created = server.query("show create table t").to_pylist()[0]["definition"]
-    assert "-- ALTER TABLE public.t EXCLUDE FROM dram;" in created, created
+    assert ".t EXCLUDE FROM dram;" in created, created
 
     server.query("alter table t rename column k to key")
     server.query("alter table t rename to u")
@@ -95,6 +97,7 @@ def test_sql_pins_excludes_and_prefers(server):
 
 def test_rules_survive_kill_backup_and_compaction(server, tmp_path):
     first, second, *_ = chunk_ids(server)
+    arguments = server.arguments
     server.query(f"alter table t pin chunks {first} to {second} to dram")
     server.query("alter table t exclude columns (s) from dram")
     server.query("alter table t unpin")
@@ -103,7 +106,7 @@ def test_rules_survive_kill_backup_and_compaction(server, tmp_path):
     said = {number: row["definition"] for number, row in rules(server).items()}
     assert list(said) == [2, 3]
     server.kill()
-    with Server(tmp_path / "data", *server.arguments) as server:
+    with Server(tmp_path / "data", *arguments) as server:
         assert {number: row["definition"] for number, row in rules(server).items()} == said
         # Every second row of the two pinned chunks goes; what is left lies in new chunks, under the same rule.
         server.query("delete from t where k % 2 = 0 and k < 131072")
@@ -124,7 +127,7 @@ def test_rules_survive_kill_backup_and_compaction(server, tmp_path):
         server.query("drop table t")
         assert rules(server) == {}
     terrace("restore", tmp_path / "copy", "--data-dir", tmp_path / "restored")
-    with Server(tmp_path / "restored", *server.arguments) as server:
+    with Server(tmp_path / "restored", *arguments) as server:
         assert {number: row["definition"] for number, row in rules(server).items()} == said
 
 
