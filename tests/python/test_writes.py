@@ -195,5 +195,6 @@ def test_strings_with_quotes_mean_the_same_in_changes_as_in_queries(cursor, tabl
     assert execute(cursor, f"SELECT s FROM {table}") == [("a''b",)]
     execute(cursor, f"DROP VIEW {table}_view")
     strange = 'a""""b'
-    error = error_of(lambda: affected(cursor, f'UPDATE {table} SET k = 1 FROM (SELECT 1 AS "{strange}") AS d'))
-    assert "quotes" in str(error)
+    change = f'UPDATE {table} SET k = d."{strange}" FROM (SELECT 7 AS "{strange}") AS d'
+    assert affected(cursor, change) == 1
+    assert execute(cursor, f"SELECT k FROM {table}") == [(7,)]
