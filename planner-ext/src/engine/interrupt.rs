@@ -1,8 +1,9 @@
 //! When a statement has to stop, and joins that would not notice.
 //!
-//! A task is stopped where it waits. DataFusion's nested-loop join does not wait between its inputs: it compares each
-//! batch of one side with all rows of the other in one go, which may take minutes. It does evaluate its condition for
-//! every few thousand pairs, so the condition asks.
+//! A task is stopped where it waits, and one that never waits also keeps its thread from all others. DataFusion's joins
+//! do not wait between their inputs, though a few rows of one side may match all of the other for minutes. So a join's
+//! output gives its thread back after every 128 batches; and where a condition drops the pairs before they are output,
+//! it is evaluated for every few thousand of them and asks.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -16,8 +17,11 @@ use datafusion::error::DataFusionError;
 use datafusion::logical_expr::ColumnarValue;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::coop::CooperativeExec;
 use datafusion::physical_plan::joins::utils::JoinFilter;
-use datafusion::physical_plan::joins::{NestedLoopJoinExec, NestedLoopJoinExecBuilder};
+use datafusion::physical_plan::joins::{
+    CrossJoinExec, HashJoinExec, NestedLoopJoinExec, NestedLoopJoinExecBuilder, SortMergeJoinExec,
+};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::error::{Error, ErrorKind};
@@ -80,21 +84,35 @@ fn cancelled() -> Error {
     Error::new(ErrorKind::Cancelled, "the statement was cancelled")
 }
 
-/// The same plan, with nested-loop joins that end with an error when it has to stop.
+/// The same plan, with joins that end when it has to stop.
 pub(super) fn interruptible(
     plan: Arc<dyn ExecutionPlan>,
     interrupt: &Interrupt,
 ) -> Result<Arc<dyn ExecutionPlan>, DataFusionError> {
-    let with_question = |plan: Arc<dyn ExecutionPlan>| {
-        let Some(join) = plan.downcast_ref::<NestedLoopJoinExec>() else { return Ok(Transformed::no(plan)) };
-        let Some(filter) = join.filter() else { return Ok(Transformed::no(plan)) };
+    let asking = |filter: &JoinFilter| {
         let condition = UnlessInterrupted { condition: Arc::clone(filter.expression()), interrupt: interrupt.clone() };
         let (columns, schema) = (filter.column_indices().to_vec(), Arc::clone(filter.schema()));
-        let filter = JoinFilter::new(Arc::new(condition), columns, schema);
-        let join = NestedLoopJoinExecBuilder::from(join).with_filter(Some(filter)).build()?;
-        Ok(Transformed::yes(Arc::new(join) as Arc<dyn ExecutionPlan>))
+        Some(JoinFilter::new(Arc::new(condition), columns, schema))
     };
-    plan.transform_down(with_question).data()
+    let with_question = |plan: Arc<dyn ExecutionPlan>| {
+        let join: Arc<dyn ExecutionPlan> = if let Some(join) = plan.downcast_ref::<NestedLoopJoinExec>() {
+            match join.filter() {
+                Some(filter) => Arc::new(NestedLoopJoinExecBuilder::from(join).with_filter(asking(filter)).build()?),
+                None => plan,
+            }
+        } else if let Some(join) = plan.downcast_ref::<HashJoinExec>() {
+            match join.filter() {
+                Some(filter) => Arc::new(join.builder().with_filter(asking(filter)).build()?),
+                None => plan,
+            }
+        } else if plan.is::<SortMergeJoinExec>() || plan.is::<CrossJoinExec>() {
+            plan
+        } else {
+            return Ok(Transformed::no(plan));
+        };
+        Ok(Transformed::yes(Arc::new(CooperativeExec::new(join)) as Arc<dyn ExecutionPlan>))
+    };
+    plan.transform_up(with_question).data()
 }
 
 /// A condition that fails instead of answering when its statement has to stop.

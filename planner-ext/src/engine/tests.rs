@@ -334,16 +334,14 @@ async fn a_dropped_or_cancelled_query_frees_its_memory() {
     assert_eq!(server.engine.counters().ended(StatementKind::Query, Outcome::Cancelled), 2);
 }
 
-/// DataFusion's nested-loop join compares for minutes without waiting anywhere, and nothing else of its runtime runs.
+/// DataFusion's joins compare for minutes without waiting anywhere, and nothing else of their runtime runs.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_nested_loop_join_stops_when_it_is_cancelled() {
+async fn joins_of_very_many_pairs_stop_when_they_are_cancelled() {
     let cpu = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let server = Server::with(|o| {
         o.cpu = cpu.handle().clone();
         o.statement_timeout = Some(Duration::from_secs(3));
     });
-    let sql = "SELECT count(*) FROM generate_series(1, 3000000) a, generate_series(1, 3000000) b
-        WHERE a.value * b.value = -1";
     let idle = || {
         let start = Instant::now();
         while server.engine.memory().used_bytes() > 0 || !server.engine.statements().iter().all(|s| s.error.is_some()) {
@@ -351,23 +349,32 @@ async fn a_nested_loop_join_stops_when_it_is_cancelled() {
             std::thread::sleep(Duration::from_millis(10));
         }
     };
-    let start = || {
-        let session = Arc::clone(&server.session);
-        tokio::spawn(async move { session.prepare(sql).await?.query(None).await.map(|r| r.id) })
-    };
-    let task = start();
-    std::thread::sleep(Duration::from_millis(700));
-    let running = server.engine.statements();
-    let running = running.iter().find(|s| s.state == StatementState::Running).unwrap_or_else(|| panic!("{running:?}"));
-    assert!(server.engine.cancel(&running.id));
-    assert_eq!(task.await.unwrap().unwrap_err().kind(), ErrorKind::Cancelled);
-    idle();
-    let task = start();
-    std::thread::sleep(Duration::from_millis(700));
-    task.abort();
-    idle();
-    assert_eq!(start().await.unwrap().unwrap_err().kind(), ErrorKind::DeadlineExceeded);
-    idle();
+    let series = "(SELECT value, value % 7 AS k FROM generate_series(1, 600000))";
+    let nested = "SELECT count(*) FROM generate_series(1, 3000000) a, generate_series(1, 3000000) b
+        WHERE a.value * b.value = -1";
+    let hashed = format!("SELECT count(*) FROM {series} a JOIN {series} b ON a.k = b.k");
+    let filtered = format!("{hashed} AND a.value * b.value = -1");
+    let pairs = "SELECT sum(a.value * b.value) FROM generate_series(1, 3000000) a, generate_series(1, 3000000) b";
+    for sql in [nested, &hashed, &filtered, pairs] {
+        let start = || {
+            let (session, sql) = (Arc::clone(&server.session), sql.to_owned());
+            tokio::spawn(async move { session.prepare(&sql).await?.query(None).await.map(|r| r.id) })
+        };
+        let task = start();
+        std::thread::sleep(Duration::from_millis(700));
+        let running = server.engine.statements();
+        let running =
+            running.iter().find(|s| s.state == StatementState::Running).unwrap_or_else(|| panic!("{running:?}"));
+        assert!(server.engine.cancel(&running.id));
+        assert_eq!(task.await.unwrap().unwrap_err().kind(), ErrorKind::Cancelled, "{sql}");
+        idle();
+        let task = start();
+        std::thread::sleep(Duration::from_millis(700));
+        task.abort();
+        idle();
+        assert_eq!(start().await.unwrap().unwrap_err().kind(), ErrorKind::DeadlineExceeded, "{sql}");
+        idle();
+    }
     cpu.shutdown_background();
 }
 
