@@ -3,7 +3,6 @@
 //! [`Workers`] is the queue with its threads; what a read does is a [`Device`], so that the simulated engine shares all
 //! of it. Threads sleep on a condition variable when there is nothing to do and are joined when the engine is dropped.
 
-use std::collections::VecDeque;
 use std::fmt::Debug;
 use std::mem::MaybeUninit;
 use std::path::Path;
@@ -12,6 +11,7 @@ use std::thread::JoinHandle;
 
 use parking_lot::{Condvar, Mutex};
 
+use super::class::{Class, Waiting};
 use super::request::{Request, pread};
 use super::{BlockIo, BufferPool, IoFile, IoStats, ReadHandle};
 use crate::error::Result;
@@ -21,9 +21,9 @@ const THREADS: usize = 8;
 
 /// Where [`Workers`] read from.
 pub(crate) trait Device: Send + Sync + Debug + 'static {
-    /// Which of `waiting` (at least 1) queued requests comes next.
-    fn pick(&self, _waiting: usize) -> usize {
-        0
+    /// Which of `waiting` (at least 1) queued requests comes next; `None`: the one whose turn it is.
+    fn pick(&self, _waiting: usize) -> Option<usize> {
+        None
     }
 
     /// Reads some bytes at `offset`; 0 means the file ends there.
@@ -32,7 +32,7 @@ pub(crate) trait Device: Send + Sync + Debug + 'static {
 
 #[derive(Debug, Default)]
 struct Queue {
-    waiting: VecDeque<Request>,
+    waiting: Waiting<Request>,
     paused: bool,
     stopped: bool,
 }
@@ -85,11 +85,11 @@ impl<D: Device> Workers<D> {
         &self.shared.pool
     }
 
-    pub(crate) fn submit(&self, file: &Arc<IoFile>, offset: u64, len: usize) -> ReadHandle {
+    pub(crate) fn submit(&self, class: Class, file: &Arc<IoFile>, offset: u64, len: usize) -> ReadHandle {
         let (handle, request) = Request::new(&self.shared.stats, &self.shared.pool, file, offset, len);
         // Without a thread nobody would ever answer; the dropped request cancels instead.
         if let (Some(request), false) = (request, self.threads.is_empty()) {
-            self.shared.queue.lock().waiting.push_back(request);
+            self.shared.queue.lock().waiting.push(class, request);
             self.shared.changed.notify_one();
         }
         handle
@@ -114,9 +114,12 @@ impl<D: Device> Shared<D> {
             if queue.stopped {
                 return None;
             }
-            if !queue.paused && !queue.waiting.is_empty() {
-                let chosen = self.device.pick(queue.waiting.len());
-                if let Some(request) = queue.waiting.remove(chosen) {
+            if !queue.paused && queue.waiting.len() > 0 {
+                let chosen = match self.device.pick(queue.waiting.len()) {
+                    Some(place) => queue.waiting.remove(place),
+                    None => queue.waiting.pop(),
+                };
+                if let Some(request) = chosen {
                     return Some(request);
                 }
             }
@@ -174,8 +177,8 @@ impl BlockIo for BlockingEngine {
         IoFile::open(path)
     }
 
-    fn read(&self, file: &Arc<IoFile>, offset: u64, len: usize) -> ReadHandle {
-        self.workers.submit(file, offset, len)
+    fn read_as(&self, class: Class, file: &Arc<IoFile>, offset: u64, len: usize) -> ReadHandle {
+        self.workers.submit(class, file, offset, len)
     }
 
     fn stats(&self) -> &IoStats {

@@ -39,6 +39,13 @@ impl AlignedBuffer {
         Self::over(window_start, len, BLOCK_BYTES, |bytes| pool.take(bytes))
     }
 
+    /// `len` zeros, from `pool`.
+    pub(crate) fn zeroed(pool: &Arc<BufferPool>, len: usize) -> Result<Self> {
+        let mut zeros = Self::for_window(pool, 0, len)?;
+        zeros.blocks_mut().fill(MaybeUninit::new(0));
+        Ok(zeros)
+    }
+
     /// A copy of `bytes` at an address that is a multiple of `align` (a power of two).
     pub fn copy_of(bytes: &[u8], align: usize) -> Result<Self> {
         let mut copy = Self::over(0, bytes.len(), align, |bytes| Allocation::new(bytes, align))?;
@@ -108,6 +115,12 @@ impl AlignedBuffer {
             },
             None => &[],
         }
+    }
+
+    /// The bytes asked for, which the caller has written before, to change them.
+    pub(crate) fn window_mut(&mut self) -> &mut [u8] {
+        let (start, end) = (self.window_start, self.window_end());
+        self.filled_mut(end).get_mut(start..).unwrap_or_default()
     }
 
     /// The window as an Arrow buffer, without copying. The memory is freed and `charge` ends with the last slice of it.

@@ -8,6 +8,7 @@
 
 pub mod blocking;
 pub mod buffer;
+pub mod class;
 pub mod file_bytes;
 pub mod files;
 pub mod handle;
@@ -23,6 +24,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 pub use buffer::AlignedBuffer;
+pub use class::Class;
 pub use file_bytes::FileBytes;
 pub use files::{FileSystem, RealFiles, SimulatedFiles};
 pub use handle::ReadHandle;
@@ -129,7 +131,12 @@ pub trait BlockIo: Send + Sync + std::fmt::Debug {
     /// Starts a read of the blocks that enclose `offset .. offset + len`. The result holds exactly these bytes at
     /// [`AlignedBuffer::as_slice`] and starts 64-byte aligned when `offset` is a multiple of 64. A short file gives
     /// [`crate::Error::Corrupt`], a device error [`crate::Error::Io`].
-    fn read(&self, file: &Arc<IoFile>, offset: u64, len: usize) -> ReadHandle;
+    fn read(&self, file: &Arc<IoFile>, offset: u64, len: usize) -> ReadHandle {
+        self.read_as(Class::Needed, file, offset, len)
+    }
+
+    /// The same, of a class: where more is asked than a device can do at once, higher classes go first.
+    fn read_as(&self, class: Class, file: &Arc<IoFile>, offset: u64, len: usize) -> ReadHandle;
     /// Counts.
     fn stats(&self) -> &IoStats;
     /// Where the memory of reads comes from.

@@ -18,7 +18,7 @@ use rand::{Rng, SeedableRng};
 
 use super::blocking::{Device, Workers};
 use super::request::pread;
-use super::{BlockIo, BufferPool, IoFile, IoStats, ReadHandle};
+use super::{BlockIo, BufferPool, Class, IoFile, IoStats, ReadHandle};
 use crate::error::{Error, Result};
 
 /// How often reads go wrong, each from 0 to 1.
@@ -41,8 +41,8 @@ struct FaultyDevice {
 }
 
 impl Device for FaultyDevice {
-    fn pick(&self, waiting: usize) -> usize {
-        if self.faults.lock().reorder { self.random.lock().random_range(0..waiting.max(1)) } else { 0 }
+    fn pick(&self, waiting: usize) -> Option<usize> {
+        self.faults.lock().reorder.then(|| self.random.lock().random_range(0..waiting.max(1)))
     }
 
     fn read_at(&self, file: &IoFile, target: &mut [MaybeUninit<u8>], offset: u64) -> std::io::Result<usize> {
@@ -128,8 +128,8 @@ impl BlockIo for SimulatedEngine {
         }
     }
 
-    fn read(&self, file: &Arc<IoFile>, offset: u64, len: usize) -> ReadHandle {
-        self.workers.submit(file, offset, len)
+    fn read_as(&self, class: Class, file: &Arc<IoFile>, offset: u64, len: usize) -> ReadHandle {
+        self.workers.submit(class, file, offset, len)
     }
 
     fn stats(&self) -> &IoStats {

@@ -9,17 +9,18 @@
 //!   read() -> queue -> eventfd ~~> thread: start operation, push pieces -> kernel -> reap -> complete handle
 //! ```
 
-use std::collections::VecDeque;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc::sync_channel;
 use std::thread::JoinHandle;
 
 use io_uring::{IoUring, Probe, opcode, types};
 use parking_lot::Mutex;
 
+use super::class::{Class, Waiting};
 use super::request::{PIECE_BYTES, Request, retry};
 use super::{AlignedBuffer, BlockIo, BufferPool, IoFile, IoStats, ReadHandle};
 use crate::error::{Error, Result};
@@ -36,7 +37,7 @@ const WAKE: u64 = u64::MAX;
 
 #[derive(Debug, Default)]
 struct Queue {
-    waiting: VecDeque<Request>,
+    waiting: Waiting<Request>,
     stopped: bool,
 }
 
@@ -62,6 +63,20 @@ impl Shared {
     }
 }
 
+/// A ring that can read. Where the kernel knows how (6.1), completions are worked on when this thread asks for them, not
+/// whenever it is interrupted.
+fn ring() -> Result<IoUring> {
+    let refused = |e: std::io::Error| Error::io("set up", "io_uring", &e);
+    let modern = IoUring::builder().setup_single_issuer().setup_defer_taskrun().build(ENTRIES);
+    let ring = modern.or_else(|_| IoUring::new(ENTRIES)).map_err(refused)?;
+    let mut probe = Probe::new();
+    ring.submitter().register_probe(&mut probe).map_err(refused)?;
+    if !probe.is_supported(opcode::Read::CODE) {
+        return Err(Error::Unsupported("this kernel's io_uring cannot read".into()));
+    }
+    Ok(ring)
+}
+
 /// The io_uring engine.
 #[derive(Debug)]
 pub struct UringEngine {
@@ -74,12 +89,6 @@ impl UringEngine {
     #[allow(clippy::disallowed_methods)]
     pub fn start() -> Result<Self> {
         let refused = |e: std::io::Error| Error::io("set up", "io_uring", &e);
-        let ring = IoUring::new(ENTRIES).map_err(refused)?;
-        let mut probe = Probe::new();
-        ring.submitter().register_probe(&mut probe).map_err(refused)?;
-        if !probe.is_supported(opcode::Read::CODE) {
-            return Err(Error::Unsupported("this kernel's io_uring cannot read".into()));
-        }
         // SAFETY: plain system call without pointers.
         let wake = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
         if wake < 0 {
@@ -89,9 +98,20 @@ impl UringEngine {
         let wake = unsafe { OwnedFd::from_raw_fd(wake) };
         let (queue, stats, pool) = (Mutex::default(), Arc::default(), Arc::default());
         let shared = Arc::new(Shared { queue, wake, stats, pool });
-        let worker = Worker::new(ring, Arc::clone(&shared));
-        let thread =
-            std::thread::Builder::new().name("terrace-uring".into()).spawn(move || worker.run()).map_err(refused)?;
+        let (ready, started) = sync_channel(1);
+        let worker = Arc::clone(&shared);
+        // A ring with one issuer belongs to the thread that makes it.
+        let work = move || match ring() {
+            Ok(ring) => {
+                let _ = ready.send(Ok(()));
+                Worker::new(ring, worker).run();
+            }
+            Err(error) => {
+                let _ = ready.send(Err(error));
+            }
+        };
+        let thread = std::thread::Builder::new().name("terrace-uring".into()).spawn(work).map_err(refused)?;
+        started.recv().unwrap_or(Err(Error::Cancelled))?;
         Ok(Self { shared, thread: Some(thread) })
     }
 }
@@ -105,7 +125,7 @@ impl BlockIo for UringEngine {
         IoFile::open(path)
     }
 
-    fn read(&self, file: &Arc<IoFile>, offset: u64, len: usize) -> ReadHandle {
+    fn read_as(&self, class: Class, file: &Arc<IoFile>, offset: u64, len: usize) -> ReadHandle {
         let (handle, request) = Request::new(&self.shared.stats, &self.shared.pool, file, offset, len);
         let Some(request) = request else { return handle };
         let mut queue = self.shared.queue.lock();
@@ -115,7 +135,7 @@ impl BlockIo for UringEngine {
             request.completer.complete(Err(error));
             return handle;
         }
-        queue.waiting.push_back(request);
+        queue.waiting.push(class, request);
         let first = queue.waiting.len() == 1;
         drop(queue);
         // A queue that was not empty has been signalled for and not yet been emptied.
@@ -258,7 +278,7 @@ impl Worker {
         // Every operation has a piece in a slot or is being issued, so a free slot implies a free place here.
         let place = self.operations.iter().position(Option::is_none)?;
         loop {
-            let request = self.shared.queue.lock().waiting.pop_front()?;
+            let request = self.shared.queue.lock().waiting.pop()?;
             if !request.completer.begin() {
                 continue;
             }

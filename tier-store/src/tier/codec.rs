@@ -16,6 +16,7 @@ mod compact;
 mod decode;
 mod encode;
 mod narrow;
+mod part;
 mod stamp;
 
 use std::collections::HashMap;
@@ -33,6 +34,7 @@ pub use encode::{
     schema_len,
 };
 pub use narrow::{Encoding, StoredColumn, decode_image, decode_stored, image, stored};
+pub use part::Part;
 pub use stamp::{Stamp, check_stamp};
 
 /// Bytes covered by one checksum of [`Home::checksums`].
@@ -58,14 +60,21 @@ pub struct ColumnLayout {
 /// Checks stored bytes against the checksums of their home. Fails with the number of the first bad 16 KiB block, counted
 /// from their start; a wrong length shows as the first missing block.
 pub fn verify(home: &Home, stored: &[u8]) -> Result<(), usize> {
-    let blocks = stored.chunks(CHECKSUM_BLOCK_BYTES);
-    if stored.len() as u64 != home.len || blocks.len() != home.checksums.len() {
-        return Err(blocks.len().min(home.checksums.len()));
+    let blocks = stored.len().div_ceil(CHECKSUM_BLOCK_BYTES);
+    if stored.len() as u64 != home.len || blocks != home.checksums.len() {
+        return Err(blocks.min(home.checksums.len()));
     }
-    match blocks.zip(home.checksums.iter()).position(|(block, expected)| crc32c::crc32c(block) != *expected) {
-        Some(bad) => Err(bad),
-        None => Ok(()),
-    }
+    verify_blocks(home, 0, stored)
+}
+
+/// Checks some stored bytes, whole blocks that begin at `start`, as [`verify`] does all.
+pub fn verify_blocks(home: &Home, start: usize, stored: &[u8]) -> Result<(), usize> {
+    let first = start / CHECKSUM_BLOCK_BYTES;
+    let bad = stored
+        .chunks(CHECKSUM_BLOCK_BYTES)
+        .zip(first..)
+        .find(|(block, number)| home.checksums.get(*number).is_none_or(|expected| crc32c::crc32c(block) != *expected));
+    bad.map_or(Ok(()), |(_, number)| Err(number))
 }
 
 /// Checksums of an image, one per 16 KiB.

@@ -12,6 +12,7 @@ pub(crate) mod cold;
 pub(crate) mod files;
 
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,15 +20,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use arrow::buffer::Buffer;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use cold::ColumnRead;
 pub use cold::{ColdColumns, ColdRead};
 pub use files::StoredFile;
 
-use super::codec;
+use super::codec::{self, Part};
 use super::{Account, Charge};
+
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::io::files::create_folders;
-use crate::io::{AlignedBuffer, BLOCK_BYTES, BlockIo, FileBytes, FileSystem, IoFile, ReadHandle};
+use crate::io::{AlignedBuffer, BLOCK_BYTES, BlockIo, Class, FileBytes, FileSystem, IoFile, ReadHandle};
 use crate::table::{Chunk, ChunkFile, ChunkId, TableId};
 
 /// Whether a cold read may be refused when the I/O account is full.
@@ -206,21 +209,34 @@ impl SsdTier {
         self.io.open(path)
     }
 
-    /// Starts reading the stored bytes of one column of an open chunk. They are neither charged nor verified. A column
-    /// known to be damaged is not read: the error is the one that its first reader got.
-    fn read_stored(&self, file: &ChunkFile, chunk: &Chunk, column: usize) -> Result<ReadHandle> {
+    /// Starts reading stored bytes of one column of an open chunk: all of them, or a part. They are neither charged nor
+    /// verified. A column known to be damaged is not read: the error is the one that its first reader got.
+    fn read_stored(
+        &self,
+        file: &ChunkFile,
+        chunk: &Chunk,
+        (column, part): (usize, Option<&Part>),
+        class: Class,
+    ) -> Result<Vec<ReadHandle>> {
         let segment = segment(chunk, column)?;
         if let Some(damage) = file.damage(segment.column) {
             return Err(damage);
         }
-        let len = usize::try_from(segment.home.len).map_err(|_| no_column(chunk, column))?;
-        Ok(self.io.read(&file.io, segment.home.offset, len))
+        let home = &segment.home;
+        let Some(part) = part else {
+            let len = usize::try_from(home.len).map_err(|_| no_column(chunk, column))?;
+            return Ok(vec![self.io.read_as(class, &file.io, home.offset, len)]);
+        };
+        let read =
+            |range: &Range<usize>| self.io.read_as(class, &file.io, home.offset + range.start as u64, range.len());
+        Ok(part.ranges().iter().map(read).collect())
     }
 
     /// Reads and verifies one column and gives its image, blocking: for moves.
     pub fn load_image(&self, chunk: &Chunk, column: usize) -> Result<Buffer> {
         let file = self.chunk_file(chunk)?;
-        let stored = self.read_stored(&file, chunk, column)?.wait()?;
+        let stored =
+            self.read_stored(&file, chunk, (column, None), Class::Move)?.pop().ok_or(Error::Cancelled)?.wait()?;
         let image = cold::verified(chunk, column, stored.as_slice()).and_then(|(home, declared)| {
             codec::image(home, declared, chunk.rows as usize, stored.into_arrow(None))
                 .map_err(|error| cold::located(error, chunk, column))
@@ -240,7 +256,7 @@ impl SsdTier {
     pub(crate) fn load_file(&self, chunk: &Chunk) -> Result<AlignedBuffer> {
         let file = self.open(&chunk.path)?;
         let len = usize::try_from(file.len).map_err(|_| Error::Invalid("a file larger than memory".into()))?;
-        self.io.read(&file, 0, len).wait()
+        self.io.read_as(Class::Move, &file, 0, len).wait()
     }
 
     /// Puts `bytes` in the place of a chunk's file: readers of the old one finish, later ones open the new one. The old
@@ -259,8 +275,27 @@ impl SsdTier {
         columns: &[usize],
         admission: Admission,
     ) -> Result<Option<ColdRead>> {
-        let homes = columns.iter().map(|column| Ok(&segment(chunk, *column)?.home)).collect::<Result<Vec<_>>>()?;
-        let bytes = homes.iter().map(|home| enclosing_bytes(home.offset, home.len)).sum();
+        self.read_rows(chunk, columns, None, admission)
+    }
+
+    /// As [`Self::read_columns`]; of columns that can be cut, and where it saves enough, only what the `wanted` rows
+    /// (ascending ranges) need. The other rows of such a column are zero or empty.
+    pub fn read_rows(
+        &self,
+        chunk: &Arc<Chunk>,
+        columns: &[usize],
+        wanted: Option<&[Range<usize>]>,
+        admission: Admission,
+    ) -> Result<Option<ColdRead>> {
+        let (mut parts, mut bytes) = (Vec::with_capacity(columns.len()), 0);
+        for column in columns {
+            let (home, declared) = cold::described(chunk, *column)?;
+            let part = wanted.and_then(|wanted| Part::of(home, declared, chunk.rows as usize, wanted));
+            // A part is put together in memory of its own.
+            let image = part.as_ref().map_or(0, |part| part.image_bytes(home) as u64);
+            bytes += cold::read_bytes(home, part.as_ref()) + image;
+            parts.push(part);
+        }
         let charge = match (self.io_account.try_charge(bytes), admission) {
             (Ok(charge), _) => charge,
             (Err(_), Admission::Prefetch) => return Ok(None),
@@ -268,14 +303,27 @@ impl SsdTier {
         };
         let charge = Arc::new(charge);
         let file = self.chunk_file(chunk)?;
+        let class = match (admission, wanted) {
+            // Rows that passed are wanted at once.
+            (Admission::Guaranteed, _) | (_, Some(_)) => Class::Needed,
+            (Admission::Prefetch, None) => Class::Prefetch,
+        };
         let mut reads = Vec::with_capacity(columns.len());
-        for column in columns {
-            let handle = self.read_stored(&file, chunk, *column)?;
-            handle.hold(Arc::clone(&charge));
-            reads.push((*column, handle));
+        for (column, part) in columns.iter().zip(parts) {
+            let handles = self.read_stored(&file, chunk, (*column, part.as_ref()), class)?;
+            handles.iter().for_each(|handle| handle.hold(Arc::clone(&charge)));
+            reads.push(ColumnRead::new(*column, part, handles));
         }
         let (clock, counters) = (Arc::clone(&self.clock), Arc::clone(&self.counters));
-        Ok(Some(ColdRead::new(Arc::clone(chunk), file, reads, charge, clock, counters)))
+        let memory = (Arc::clone(self.io.pool()), charge);
+        Ok(Some(ColdRead::new((Arc::clone(chunk), file), reads, memory, clock, counters)))
+    }
+
+    /// Stored bytes of a column that [`Self::read_rows`] would ask for.
+    pub fn bytes_to_read(chunk: &Chunk, column: usize, wanted: Option<&[Range<usize>]>) -> u64 {
+        let Ok((home, declared)) = cold::described(chunk, column) else { return 0 };
+        let part = wanted.and_then(|wanted| Part::of(home, declared, chunk.rows as usize, wanted));
+        part.map_or(home.len, |part| part.bytes() as u64)
     }
 
     /// The open file of a chunk.

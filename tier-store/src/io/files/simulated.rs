@@ -21,7 +21,7 @@ use crate::clock::Clock;
 use crate::error::Result;
 use crate::io::request::{Request, pread};
 use crate::io::simulated::memory_file;
-use crate::io::{BlockIo, BufferPool, IoFile, IoStats, ReadHandle};
+use crate::io::{BlockIo, BufferPool, Class, IoFile, IoStats, ReadHandle};
 
 /// How often operations go wrong (each from 0 to 1), and where.
 #[derive(Debug, Clone, Default)]
@@ -346,7 +346,7 @@ impl BlockIo for SimulatedFiles {
         Ok(Arc::new(memory_file(path, &bytes)?))
     }
 
-    fn read(&self, file: &Arc<IoFile>, offset: u64, len: usize) -> ReadHandle {
+    fn read_as(&self, _class: Class, file: &Arc<IoFile>, offset: u64, len: usize) -> ReadHandle {
         let (handle, request) = Request::new(&self.stats, &self.pool, file, offset, len);
         if let Some(request) = request {
             request.run(&self.stats, |file, target, offset| {

@@ -73,7 +73,17 @@ impl StoredColumn {
 
     /// The column whose stored bytes are `stored`.
     pub fn decode(home: &Home, declared: &DataType, rows: usize, stored: &Buffer) -> Result<Self> {
-        let array = decode_column(&home.encoding.stored_type(declared), rows, &home.layout, stored)?;
+        Self::decode_as((home.encoding, &home.layout), declared, rows, stored)
+    }
+
+    /// As [`StoredColumn::decode`], of bytes that are cut another way than in the file.
+    pub(super) fn decode_as(
+        (encoding, layout): (Encoding, &ColumnLayout),
+        declared: &DataType,
+        rows: usize,
+        stored: &Buffer,
+    ) -> Result<Self> {
+        let array = decode_column(&encoding.stored_type(declared), rows, layout, stored)?;
         let declared = (array.data_type() != declared).then(|| declared.clone());
         Ok(Self { array, declared })
     }

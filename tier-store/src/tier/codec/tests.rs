@@ -360,3 +360,61 @@ fn foreign_and_future_files_are_refused() {
     let future = read_header(&write(&[(FORMAT_VERSION_KEY, "99")]));
     assert!(matches!(future, Err(crate::Error::UnsupportedFormat { found: 99, supported: FORMAT_VERSION, .. })));
 }
+
+/// Any rows of any column, read as a part, are what they are in the whole; never are more bytes read than it has.
+#[test]
+fn parts_hold_the_rows_asked_for() {
+    let (mut parts, mut whole) = (0, 0);
+    for seed in 0..8 {
+        let mut rng = StdRng::seed_from_u64(seed);
+        for data_type in data_types() {
+            let rows = rng.random_range(1..5 * PAGE_ROWS);
+            let nulls = if rng.random_bool(0.5) { 0.2 } else { 0.0 };
+            let column = random_array(&mut rng, &data_type, rows, nulls);
+            let batch = RecordBatch::try_from_iter_with_nullable([("c", column, true)]).unwrap();
+            let batch = normalize(&batch).unwrap();
+            let encoded = encode_chunk(&batch).unwrap();
+            let home = &encoded.homes[0];
+            let declared = batch.schema().field(0).data_type().clone();
+            let mut wanted = Vec::new();
+            let mut at = 0;
+            while wanted.len() < 4 && at < rows {
+                let start = rng.random_range(at..rows);
+                let end = rng.random_range(start..=rows.min(start + 700));
+                wanted.push(start..end);
+                at = end + rng.random_range(0..2 * PAGE_ROWS);
+            }
+            let Some(part) = Part::of(home, &declared, rows, &wanted) else {
+                whole += 1;
+                continue;
+            };
+            parts += 1;
+            let file = stored(&encoded, 0);
+            assert!(part.bytes() < file.len(), "{declared}");
+            let read: Vec<&[u8]> = part.ranges().iter().map(|range| &file[range.clone()]).collect();
+            for (range, bytes) in part.ranges().iter().zip(&read) {
+                verify_blocks(home, range.start, bytes).unwrap();
+                let mut wrong = bytes.to_vec();
+                *wrong.last_mut().unwrap() ^= 1;
+                assert_eq!(verify_blocks(home, range.start, &wrong), Err((range.end - 1) / CHECKSUM_BLOCK_BYTES));
+            }
+            let mut image = vec![0_u128; part.image_bytes(home).div_ceil(16)];
+            let bytes: &mut [u8] =
+                unsafe { std::slice::from_raw_parts_mut(image.as_mut_ptr().cast(), part.image_bytes(home)) };
+            part.place(home, &read, bytes);
+            let len = bytes.len();
+            let image = Buffer::from(image).slice_with_length(0, len);
+            let column = part.decode(home, &declared, rows, &image).unwrap();
+            assert_eq!(column.rows(), rows);
+            for range in wanted {
+                let slice = column.slice(range.start, range.len()).unwrap();
+                slice.to_data().validate_full().unwrap();
+                assert_eq!(&slice, &batch.column(0).slice(range.start, range.len()), "{declared}, {range:?} of {rows}");
+            }
+            let all = column.widened().unwrap();
+            all.to_data().validate_full().unwrap();
+            assert_eq!(all.logical_nulls(), batch.column(0).logical_nulls(), "{declared}");
+        }
+    }
+    assert!(parts > 40 && whole > 40, "{parts} parts, {whole} whole");
+}

@@ -132,6 +132,50 @@ fn damage_names_file_column_and_offset() {
 }
 
 #[test]
+fn rows_are_read_without_the_rest_of_their_columns() {
+    let rough = Faults { short_rate: 0.3, interrupt_rate: 0.3, reorder: true, ..Faults::default() };
+    for io in [blocking(), Arc::new(SimulatedEngine::start(5, rough)), crate::io::best_engine()] {
+        let Setup { tier, batch, chunk, dir: _dir } = setup(io, 64 << 20);
+        let wanted = [10..12, 19_000..19_001];
+        let read = |columns: &[usize]| {
+            let read = tier.read_rows(&chunk, columns, Some(&wanted), Admission::Prefetch).unwrap().unwrap();
+            let charged = read.charged_bytes();
+            read.wait().map(|cold| (cold, charged))
+        };
+        let (cold, charged) = read(&[1, 0]).unwrap();
+        let planned: u64 = [1, 0].iter().map(|c| SsdTier::bytes_to_read(&chunk, *c, Some(&wanted))).sum();
+        assert!((planned..planned + 4 * BLOCK_BYTES as u64 * 2).contains(&cold.bytes_read), "{planned}");
+        assert!(
+            cold.bytes_read < chunk.file_bytes / 2 && charged > cold.bytes_read,
+            "{} of {charged}",
+            cold.bytes_read
+        );
+        for (column, position) in cold.columns.iter().zip([1, 0]) {
+            for rows in &wanted {
+                let expected = batch.column(position).slice(rows.start, rows.len());
+                assert_eq!(&column.slice(rows.start, rows.len()).unwrap(), &expected);
+            }
+        }
+        drop(cold);
+        assert_eq!(tier.io_account().used_bytes(), 0);
+        // Damage between the rows is not seen, damage beside them is.
+        let home = &chunk.segments[1].home;
+        let mut bytes = std::fs::read(&chunk.path).unwrap();
+        bytes[home.offset as usize + 200_000] ^= 1;
+        std::fs::write(&chunk.path, &bytes).unwrap();
+        assert!(read(&[1]).is_ok());
+        bytes[home.offset as usize + 160] ^= 1;
+        std::fs::write(&chunk.path, &bytes).unwrap();
+        let error = read(&[1]).unwrap_err().to_string();
+        assert!(
+            error.contains("chunk 3, column 'text'") && error.contains(&format!("offset {}", home.offset)),
+            "{error}"
+        );
+        assert!(chunk.damage(1).is_some());
+    }
+}
+
+#[test]
 fn a_file_of_another_version_is_refused() {
     let Setup { tier, batch, chunk, dir: _dir } = setup(blocking(), 64 << 20);
     let few = batch.column(0).slice(0, 10);

@@ -1,0 +1,100 @@
+//! Whose read goes first.
+
+use std::collections::VecDeque;
+
+/// What a read is for; a lower one waits for a higher one that has not begun.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Class {
+    /// Somebody waits for it.
+    Needed,
+    /// A scan will want it soon.
+    Prefetch,
+    /// A move between tiers, a check, a backup.
+    Move,
+}
+
+/// After so many starts the class that waited longest without one gets a turn, so that none waits for ever.
+const TURN: u32 = 16;
+
+/// What waits, by class, each in its order.
+#[derive(Debug)]
+pub(crate) struct Waiting<T> {
+    classes: [VecDeque<T>; 3],
+    started: u32,
+}
+
+impl<T> Default for Waiting<T> {
+    fn default() -> Self {
+        Self { classes: Default::default(), started: 0 }
+    }
+}
+
+impl<T> Waiting<T> {
+    pub(crate) fn push(&mut self, class: Class, item: T) {
+        let [needed, prefetch, moves] = &mut self.classes;
+        match class {
+            Class::Needed => needed,
+            Class::Prefetch => prefetch,
+            Class::Move => moves,
+        }
+        .push_back(item);
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.classes.iter().map(VecDeque::len).sum()
+    }
+
+    /// The next one to start.
+    pub(crate) fn pop(&mut self) -> Option<T> {
+        self.started = self.started.wrapping_add(1);
+        let [needed, prefetch, moves] = &mut self.classes;
+        match self.started.is_multiple_of(TURN) {
+            // Every other turn is the lowest class's, so that the middle one has some too.
+            true if self.started.is_multiple_of(2 * TURN) => moves.pop_front().or_else(|| prefetch.pop_front()),
+            true => prefetch.pop_front().or_else(|| moves.pop_front()),
+            false => None,
+        }
+        .or_else(|| needed.pop_front())
+        .or_else(|| prefetch.pop_front())
+        .or_else(|| moves.pop_front())
+    }
+
+    /// The one at a place, counted over all classes.
+    pub(crate) fn remove(&mut self, mut place: usize) -> Option<T> {
+        for class in &mut self.classes {
+            match class.len() {
+                len if place < len => return class.remove(place),
+                len => place -= len,
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_needed_goes_first_and_nothing_waits_for_ever() {
+        let mut waiting = Waiting::default();
+        for number in 0..100 {
+            waiting.push(Class::Move, (Class::Move, number));
+            waiting.push(Class::Prefetch, (Class::Prefetch, number));
+            waiting.push(Class::Needed, (Class::Needed, number));
+        }
+        assert_eq!(waiting.len(), 300);
+        let order: Vec<_> = std::iter::from_fn(|| waiting.pop()).collect();
+        assert_eq!(order.len(), 300);
+        for class in [Class::Needed, Class::Prefetch, Class::Move] {
+            let numbers: Vec<i32> = order.iter().filter(|(c, _)| *c == class).map(|(_, n)| *n).collect();
+            assert_eq!(numbers, (0..100).collect::<Vec<_>>(), "each class in its order");
+        }
+        let first = |class| order.iter().position(|(c, _)| *c == class);
+        assert_eq!((first(Class::Needed), first(Class::Prefetch), first(Class::Move)), (Some(0), Some(15), Some(31)));
+        let early = order.iter().take(100).filter(|(class, _)| *class == Class::Needed).count();
+        assert!(early >= 90, "{early}");
+        waiting.push(Class::Move, (Class::Move, 7));
+        assert_eq!((waiting.remove(1), waiting.remove(0), waiting.len()), (None, Some((Class::Move, 7)), 0));
+    }
+}
