@@ -145,7 +145,7 @@ fn cost(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> u32 {
 }
 
 /// Rows of a slice that passed.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) enum Selection {
     /// Every row.
     All,

@@ -17,6 +17,8 @@ pub(super) struct ScanMetrics {
     pub chunks_pruned_dynamic: Count,
     /// Chunks whose columns were read from their home.
     pub chunks_cold: Count,
+    /// Bytes that were not read from there, as the filters, evaluated first, let no row pass that needs them.
+    pub bytes_skipped: Count,
     tiers: Vec<(Count, Count)>,
 }
 
@@ -29,6 +31,7 @@ impl ScanMetrics {
             chunks_pruned: count("chunks_pruned".into()),
             chunks_pruned_dynamic: count("chunks_pruned_dynamic".into()),
             chunks_cold: count("chunks_cold".into()),
+            bytes_skipped: count("bytes_skipped".into()),
             tiers: tiers.map(|t| (count(format!("segments_{t}")), count(format!("bytes_{t}")))).collect(),
         }
     }

@@ -20,6 +20,7 @@
 mod exec;
 mod filter;
 mod keys;
+mod late;
 mod membership;
 mod metrics;
 mod open;

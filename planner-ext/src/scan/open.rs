@@ -16,8 +16,11 @@ use terrace_tier_store::heat::Pattern;
 use terrace_tier_store::table::{Chunk, TableVersion};
 use terrace_tier_store::tier::TierId;
 use terrace_tier_store::tier::codec::StoredColumn;
-use terrace_tier_store::tier::ssd::{Admission, ColdColumns, ColdRead};
+use terrace_tier_store::tier::ssd::{Admission, ColdColumns, ColdRead, SsdTier};
 
+use super::filter::Selection;
+use super::late::Chosen;
+use super::metrics::ScanMetrics;
 use super::queue::ScanSpec;
 use crate::error::store_error;
 
@@ -36,14 +39,18 @@ pub(super) struct OpenChunk {
     touched: Option<Touched>,
     scanned: AtomicUsize,
     survivors: AtomicUsize,
-    // Holds the charge of the bytes read, not the arrays.
-    _cold: Option<ColdColumns>,
+    /// Table columns that wait for the filters; their slots hold no values.
+    later: Vec<usize>,
+    /// What the filters let pass, where they were evaluated before the other columns were read.
+    chosen: Option<Chosen>,
+    // Hold the charges of the bytes read, not the arrays.
+    cold: Vec<ColdColumns>,
 }
 
 struct Touched {
     chunk: Arc<Chunk>,
-    /// Per read column: where it lay.
-    tiers: Vec<TierId>,
+    /// Per read column: where it lay, and the bytes read if that was its home; `None`: it was not read.
+    places: Vec<Option<(TierId, u64)>>,
 }
 
 /// How a chunk can be opened.
@@ -64,8 +71,14 @@ pub(super) struct ColdPart {
     spec: Arc<ScanSpec>,
     item: u32,
     chunk: Arc<Chunk>,
-    arrays: Vec<Option<(ArrayRef, TierId)>>,
+    /// Per read column, if it is there: values, where they lay, the bytes read.
+    columns: Vec<Option<(StoredColumn, TierId, u64)>>,
+    /// Table columns to be read.
     missing: Vec<usize>,
+    /// Those that wait until the filters were evaluated.
+    later: Vec<usize>,
+    chosen: Option<Chosen>,
+    cold: Vec<ColdColumns>,
 }
 
 impl OpenChunk {
@@ -76,27 +89,30 @@ impl OpenChunk {
         };
         let chunk = &entry.chunk;
         let mut missing = Vec::new();
-        let mut arrays = Vec::with_capacity(spec.columns.len());
+        let mut columns = Vec::with_capacity(spec.columns.len());
+        let there = |array: ArrayRef, tier: TierId| Some((StoredColumn::plain(array), tier, 0));
         for column in spec.columns.iter() {
             if spec.source.is_row_column(*column) {
                 // Made slice by slice.
-                arrays.push(Some((no_values(), spec.source.home_tier())));
+                columns.push(there(no_values(), spec.source.home_tier()));
                 continue;
             }
             let segment = chunk.segments.get(*column);
             if let Some(constant) = segment.and_then(|s| s.constant.as_ref()) {
                 let rows = spec.slice_rows.min(chunk.rows as usize);
-                arrays.push(Some((constant.array(rows).map_err(store_error)?, spec.source.home_tier())));
+                columns.push(there(constant.array(rows).map_err(store_error)?, spec.source.home_tier()));
                 continue;
             }
             let resident = segment.and_then(|s| s.resident.load_full());
             if resident.is_none() {
                 missing.push(*column);
             }
-            arrays.push(resident.map(|r| (Arc::clone(&r.array), r.tier)));
+            columns.push(resident.and_then(|r| there(Arc::clone(&r.array), r.tier)));
         }
-        let cold = ColdPart { spec: Arc::clone(spec), item, chunk: Arc::clone(chunk), arrays, missing };
-        Ok(if cold.missing.is_empty() { Opening::Now(cold.complete(None)?) } else { Opening::Cold(cold) })
+        let (later, chosen, cold) = (Vec::new(), None, Vec::new());
+        let (spec, chunk) = (Arc::clone(spec), Arc::clone(chunk));
+        let part = ColdPart { spec, item, chunk, columns, missing, later, chosen, cold };
+        Ok(if part.missing.is_empty() { Opening::Now(Arc::new(part.complete(None)?)) } else { Opening::Cold(part) })
     }
 
     fn open_delta(spec: &Arc<ScanSpec>, item: u32) -> Result<Arc<Self>> {
@@ -105,7 +121,7 @@ impl OpenChunk {
         let batch = delta.batch();
         let column = |c: &usize| StoredColumn::plain(batch.columns().get(*c).cloned().unwrap_or_else(no_values));
         let columns = spec.columns.iter().map(column).collect();
-        Ok(Arc::new(Self::new(spec, (item, batch.num_rows()), columns, delta.deletions.clone(), None, None)))
+        Ok(Arc::new(Self::new(spec, (item, batch.num_rows()), columns, delta.deletions.clone(), None)))
     }
 
     fn new(
@@ -114,12 +130,54 @@ impl OpenChunk {
         columns: Vec<StoredColumn>,
         deletions: Option<Arc<RoaringBitmap>>,
         touched: Option<Touched>,
-        cold: Option<ColdColumns>,
     ) -> Self {
         let count = || AtomicUsize::new(0);
         let spec = Arc::clone(spec);
         let (next, scanned, survivors) = (count(), count(), count());
-        Self { spec, item, rows, next, columns, deletions, touched, scanned, survivors, _cold: cold }
+        let (later, chosen, cold) = (Vec::new(), None, Vec::new());
+        Self { spec, item, rows, next, columns, deletions, touched, scanned, survivors, later, chosen, cold }
+    }
+
+    /// Rows, deleted ones included.
+    pub(super) fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// True when columns wait for the filters.
+    pub(super) fn waits(&self) -> bool {
+        !self.later.is_empty()
+    }
+
+    /// The rows of a slice that passed the filters, where these were evaluated before.
+    pub(super) fn chosen(&self, range: &Range<usize>) -> Option<Selection> {
+        self.chosen.as_ref().map(|chosen| chosen.slice(range.start / self.spec.slice_rows))
+    }
+
+    /// Bytes of the columns that wait.
+    pub(super) fn waiting_bytes(&self) -> u64 {
+        let chunk = self.touched.as_ref().map(|touched| &touched.chunk);
+        chunk.map_or(0, |chunk| self.later.iter().map(|c| SsdTier::bytes_to_read(chunk, *c, None)).sum())
+    }
+
+    /// Counts of its execution.
+    pub(super) fn metrics(&self) -> ScanMetrics {
+        self.spec.metrics.clone()
+    }
+
+    /// The columns that waited, for the rows that passed. Not for a delta, which has none.
+    pub(super) fn rest(mut self, chosen: Chosen) -> Option<ColdPart> {
+        let Touched { chunk, places } = self.touched.take()?;
+        let columns = std::mem::take(&mut self.columns).into_iter().zip(places);
+        Some(ColdPart {
+            spec: Arc::clone(&self.spec),
+            item: self.item,
+            chunk,
+            columns: columns.map(|(column, place)| place.map(|(tier, bytes)| (column, tier, bytes))).collect(),
+            missing: std::mem::take(&mut self.later),
+            later: Vec::new(),
+            chosen: Some(chosen),
+            cold: std::mem::take(&mut self.cold),
+        })
     }
 
     /// The next slice nobody has taken; `None` when all are.
@@ -154,7 +212,7 @@ impl OpenChunk {
     fn touch(&self, slot: usize, rows: usize) {
         let Some(touched) = &self.touched else { return };
         let column = self.spec.columns.get(slot).and_then(|c| touched.chunk.segments.get(*c));
-        if let (Some(tier), Some(segment)) = (touched.tiers.get(slot), column) {
+        if let (Some(Some((tier, _))), Some(segment)) = (touched.places.get(slot), column) {
             self.spec.source.touch(*tier, segment.bytes() * rows as u64 / self.rows.max(1) as u64);
         }
     }
@@ -182,45 +240,93 @@ impl OpenChunk {
 }
 
 impl ColdPart {
+    /// Bytes that could wait for the filters, and whether these need no other column.
+    pub(super) fn waitable_bytes(&self) -> (u64, bool) {
+        let bytes = |column| SsdTier::bytes_to_read(&self.chunk, column, None);
+        (self.waitable().map(bytes).sum(), self.waitable().count() == self.missing.len())
+    }
+
+    fn waitable(&self) -> impl Iterator<Item = usize> {
+        let filtered = |column: &usize| {
+            let slot = self.spec.columns.iter().position(|c| c == column);
+            slot.is_some_and(|slot| self.spec.filters_on(slot))
+        };
+        self.missing.iter().copied().filter(move |column| !filtered(column))
+    }
+
+    /// The same with the columns that no filter reads left for later.
+    pub(super) fn filters_first(mut self) -> Self {
+        self.later = self.waitable().collect();
+        self.missing.retain(|column| !self.later.contains(column));
+        self
+    }
+
+    /// The number of its chunk.
+    pub(super) fn item(&self) -> u32 {
+        self.item
+    }
+
+    /// True when nothing has to be read before the filters can be evaluated.
+    pub(super) fn is_complete(&self) -> bool {
+        self.missing.is_empty()
+    }
+
     /// Starts reading what is missing. `None`: the I/O budget has no room now (never with [`Admission::Guaranteed`]).
     pub(super) fn read(self, admission: Admission) -> Result<Result<ChunkRead, Self>> {
         let ssd = self.spec.source.store.ssd();
-        let Some(read) = ssd.read_columns(&self.chunk, &self.missing, admission).map_err(store_error)? else {
-            return Ok(Err(self));
-        };
-        self.spec.metrics.chunks_cold.add(1);
+        let read = ssd.read_rows(&self.chunk, &self.missing, self.wanted(), admission).map_err(store_error)?;
+        let Some(read) = read else { return Ok(Err(self)) };
+        if self.cold.is_empty() {
+            self.spec.metrics.chunks_cold.add(1);
+        }
         Ok(Ok(ChunkRead { part: Some(self), read: Some(read) }))
+    }
+
+    fn wanted(&self) -> Option<&[Range<usize>]> {
+        self.chosen.as_ref().map(Chosen::ranges)
+    }
+
+    fn bytes_of(&self, column: usize) -> u64 {
+        SsdTier::bytes_to_read(&self.chunk, column, self.wanted())
     }
 
     /// Bytes that have to be read.
     pub(super) fn missing_bytes(&self) -> u64 {
-        self.missing.iter().filter_map(|c| self.chunk.segments.get(*c)).map(|s| s.home.len).sum()
+        self.missing.iter().map(|column| self.bytes_of(*column)).sum()
     }
 
-    fn complete(self, cold: Option<ColdColumns>) -> Result<Arc<OpenChunk>> {
+    /// The chunk, with what was read of it.
+    pub(super) fn complete(mut self, cold: Option<ColdColumns>) -> Result<OpenChunk> {
         let home = self.spec.source.home_tier();
         let mut read = cold.as_ref().map(|c| c.columns.iter()).into_iter().flatten();
         let source = &self.spec.source;
         let sampled = source.version.is_sampled(self.item as usize);
-        let (mut columns, mut tiers) = (Vec::with_capacity(self.arrays.len()), Vec::with_capacity(self.arrays.len()));
-        for (slot, (resident, column)) in self.arrays.into_iter().zip(&self.spec.columns).enumerate() {
-            if let Some((array, tier)) = resident {
-                columns.push(StoredColumn::plain(array));
-                tiers.push(tier);
-                continue;
+        let known = std::mem::take(&mut self.columns);
+        let (mut columns, mut places) = (Vec::with_capacity(known.len()), Vec::with_capacity(known.len()));
+        for (slot, (known, column)) in known.into_iter().zip(&self.spec.columns).enumerate() {
+            if let Some((values, tier, bytes)) = known {
+                columns.push(values);
+                places.push(Some((tier, bytes)));
+            } else if self.later.contains(column) {
+                columns.push(StoredColumn::plain(no_values()));
+                places.push(None);
+            } else {
+                let too_few = || DataFusionError::Internal("a cold read returned too few columns".into());
+                let stored = read.next().ok_or_else(too_few)?;
+                if sampled && self.spec.filters_on(slot) {
+                    source.table.offer_sample(&self.chunk, *column, stored);
+                }
+                columns.push(stored.clone());
+                places.push(Some((home, self.bytes_of(*column))));
             }
-            let too_few = || DataFusionError::Internal("a cold read returned too few columns".into());
-            let stored = read.next().ok_or_else(too_few)?;
-            if sampled && self.spec.filters_on(slot) {
-                source.table.offer_sample(&self.chunk, *column, stored);
-            }
-            columns.push(stored.clone());
-            tiers.push(home);
         }
         let deletions = self.spec.source.chunk(self.item).and_then(|e| e.deletions.clone());
         let rows = self.chunk.rows as usize;
-        let touched = Touched { chunk: self.chunk, tiers };
-        Ok(Arc::new(OpenChunk::new(&self.spec, (self.item, rows), columns, deletions, Some(touched), cold)))
+        let touched = Touched { chunk: self.chunk, places };
+        self.cold.extend(cold);
+        let mut chunk = OpenChunk::new(&self.spec, (self.item, rows), columns, deletions, Some(touched));
+        (chunk.later, chunk.chosen, chunk.cold) = (self.later, self.chosen, self.cold);
+        Ok(chunk)
     }
 }
 
@@ -267,7 +373,7 @@ impl Future for ChunkRead {
 
 impl Arrived {
     /// Verifies and decodes the columns.
-    pub(super) fn open(self) -> Result<Arc<OpenChunk>> {
+    pub(super) fn open(self) -> Result<OpenChunk> {
         let cold = match self.columns {
             // Every byte is there, so this does not wait.
             Columns::Raw(read) => read.wait().map_err(store_error)?,
@@ -284,7 +390,8 @@ impl Drop for OpenChunk {
         let Some(touched) = self.touched.as_ref().filter(|_| !cfg!(feature = "no-counters")) else { return };
         let (scanned, survivors) = (*self.scanned.get_mut(), *self.survivors.get_mut());
         let totals = self.spec.source.store.access_totals();
-        for (slot, (column, tier)) in self.spec.columns.iter().zip(&touched.tiers).enumerate() {
+        for (slot, (column, place)) in self.spec.columns.iter().zip(&touched.places).enumerate() {
+            let Some((tier, bytes_read)) = place else { continue };
             let Some(segment) = touched.chunk.segments.get(*column).filter(|s| s.constant.is_none()) else { continue };
             let resident = *tier != self.spec.source.home_tier();
             let (pattern, values) = if self.spec.filters_on(slot) || survivors == scanned {
@@ -298,7 +405,7 @@ impl Drop for OpenChunk {
                 continue;
             }
             segment.counters.record(pattern, values as u64);
-            let bytes = if resident { segment.bytes() } else { segment.home.len };
+            let bytes = if resident { segment.bytes() } else { *bytes_read };
             totals.record(*tier, pattern, bytes);
             self.spec.metrics.segment(*tier, bytes);
         }

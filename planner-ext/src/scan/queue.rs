@@ -19,9 +19,10 @@ use futures::stream::FuturesUnordered;
 use parking_lot::Mutex;
 use terrace_tier_store::tier::ssd::Admission;
 
-use super::filter::Conjunct;
+use super::filter::{Conjunct, SliceFilter};
+use super::late::{self, Late};
 use super::metrics::ScanMetrics;
-use super::open::{Arrived, ChunkRead, OpenChunk, Opening};
+use super::open::{Arrived, ChunkRead, ColdPart, OpenChunk, Opening};
 use super::pruning::DynamicPruner;
 use super::source::ScanSource;
 
@@ -64,6 +65,7 @@ pub(super) struct ScanQueue {
     lanes: Vec<Mutex<Lane>>,
     wakers: Arc<Wakers>,
     pruner: Mutex<DynamicPruner>,
+    late: Late,
     ordered: bool,
     live: AtomicUsize,
     collected: AtomicUsize,
@@ -79,6 +81,10 @@ struct Lane {
     order: VecDeque<u32>,
     resident: VecDeque<u32>,
     cold: VecDeque<u32>,
+    /// Cold but for the columns of filters, which are in reach: to be asked before anything is read.
+    to_filter: VecDeque<u32>,
+    /// Filtered; the rest is to be read for the rows that passed.
+    chosen: VecDeque<ColdPart>,
     reads: FuturesUnordered<ChunkRead>,
     in_flight: BTreeSet<u32>,
     ready: BTreeMap<u32, Arrived>,
@@ -91,12 +97,22 @@ struct Lane {
     open: Vec<Arc<OpenChunk>>,
 }
 
+/// What a partition is to do.
+pub(super) enum Work {
+    /// Give out slices.
+    Slices(Arc<OpenChunk>),
+    /// Evaluate the filters, as [`ScanQueue::choose`] does: the other columns wait for that.
+    Filters(Box<OpenChunk>),
+}
+
 /// What a partition works on next.
 enum Taken {
     /// A chunk that nobody works on yet.
     Opened(Arc<OpenChunk>),
     /// The same, its bytes just read.
     Arrived(Arrived),
+    /// A chunk whose filters can be evaluated, while the rest of it is not read.
+    ToFilter(ColdPart),
     /// A chunk of another partition, to help with.
     Shared(Arc<OpenChunk>),
 }
@@ -127,11 +143,13 @@ impl ScanQueue {
     /// A queue over `lanes` of items: one lane shared by all partitions, or one for each.
     pub(super) fn new(spec: Arc<ScanSpec>, lanes: Vec<Vec<u32>>, ordered: bool, pruner: DynamicPruner) -> Self {
         let lane = |items: Vec<u32>| Mutex::new(Lane { pending: items.into(), ..Lane::default() });
+        let late = Late::new(&spec, ordered);
         Self {
             spec,
             lanes: lanes.into_iter().map(lane).collect(),
             wakers: Arc::default(),
             pruner: Mutex::new(pruner),
+            late,
             ordered,
             live: AtomicUsize::new(0),
             collected: AtomicUsize::new(0),
@@ -172,23 +190,29 @@ impl ScanQueue {
     }
 
     /// The next chunk for a partition; `None` when there is no more.
-    pub(super) fn poll_next(&self, partition: usize, cx: &mut Context<'_>) -> Poll<Result<Option<Arc<OpenChunk>>>> {
-        let lane = if self.ordered { self.lanes.get(partition) } else { self.lanes.first() };
-        let Some(lane) = lane else { return Poll::Ready(Ok(None)) };
+    pub(super) fn poll_next(&self, partition: usize, cx: &mut Context<'_>) -> Poll<Result<Option<Work>>> {
+        let Some(lane) = self.lane(partition) else { return Poll::Ready(Ok(None)) };
         let taken = std::task::ready!(self.poll_taken(&mut lane.lock(), partition, cx));
         let opened = match taken {
             Ok(None) => return Poll::Ready(Ok(None)),
-            Ok(Some(Taken::Shared(chunk))) => return Poll::Ready(Ok(Some(chunk))),
-            Ok(Some(Taken::Opened(chunk))) => Ok(chunk),
-            Ok(Some(Taken::Arrived(arrived))) => arrived.open(),
+            Ok(Some(Taken::Shared(chunk) | Taken::Opened(chunk))) => Ok(chunk),
+            Ok(Some(Taken::Arrived(arrived))) => match arrived.open() {
+                Ok(chunk) if chunk.waits() => return Poll::Ready(Ok(Some(Work::Filters(Box::new(chunk))))),
+                opened => opened.map(Arc::new),
+            },
+            Ok(Some(Taken::ToFilter(part))) => match part.complete(None) {
+                Ok(chunk) => return Poll::Ready(Ok(Some(Work::Filters(Box::new(chunk))))),
+                Err(error) => Err(error),
+            },
             Err(error) => Err(error),
         };
         match opened {
             Ok(chunk) => {
-                if !self.ordered {
-                    lane.lock().open.push(Arc::clone(&chunk));
+                let lane = &mut *lane.lock();
+                if !self.ordered && !lane.open.iter().any(|open| Arc::ptr_eq(open, &chunk)) {
+                    lane.open.push(Arc::clone(&chunk));
                 }
-                Poll::Ready(Ok(Some(chunk)))
+                Poll::Ready(Ok(Some(Work::Slices(chunk))))
             }
             Err(error) => {
                 lane.lock().clear();
@@ -196,6 +220,18 @@ impl ScanQueue {
                 Poll::Ready(Err(error))
             }
         }
+    }
+
+    fn lane(&self, partition: usize) -> Option<&Mutex<Lane>> {
+        if self.ordered { self.lanes.get(partition) } else { self.lanes.first() }
+    }
+
+    /// Evaluates the filters on a chunk and leaves the rest of it to be read, if rows passed. Only in a shared lane.
+    pub(super) fn choose(&self, chunk: OpenChunk, filter: &mut SliceFilter) -> Result<()> {
+        if let (Some(rest), Some(lane)) = (late::choose(&self.late, chunk, filter)?, self.lanes.first()) {
+            lane.lock().chosen.push_back(rest);
+        }
+        Ok(())
     }
 
     fn poll_taken(&self, lane: &mut Lane, partition: usize, cx: &mut Context<'_>) -> Poll<Result<Option<Taken>>> {
@@ -260,6 +296,11 @@ impl ScanQueue {
 
     /// Queues reads while there is room. A scan with a limit looks only one chunk ahead.
     fn read_ahead(&self, lane: &mut Lane) -> Result<()> {
+        while !lane.chosen.is_empty() {
+            if !self.start_read(lane, Admission::Prefetch)? {
+                return Ok(());
+            }
+        }
         while !lane.cold.is_empty() && lane.ahead_bytes < lane.window_bytes {
             if !self.start_read(lane, Admission::Prefetch)? {
                 break;
@@ -268,8 +309,18 @@ impl ScanQueue {
         Ok(())
     }
 
-    /// Starts the read of the first cold chunk that is still wanted; false when the budget has no room.
+    /// Starts the read of the first cold chunk that is still wanted; false when the budget has no room. Rows that passed
+    /// the filters come first.
     fn start_read(&self, lane: &mut Lane, admission: Admission) -> Result<bool> {
+        if let Some(rest) = lane.chosen.pop_front() {
+            return match lane.read(rest, admission)? {
+                Some(rest) => {
+                    lane.chosen.push_front(rest);
+                    Ok(false)
+                }
+                None => Ok(true),
+            };
+        }
         while let Some(item) = lane.cold.pop_front() {
             if !self.keeps(item) {
                 lane.skip(item);
@@ -280,15 +331,14 @@ impl ScanQueue {
                 Opening::Now(_) if self.ordered => {}
                 Opening::Now(_) => lane.resident.push_back(item),
                 Opening::Cold(part) => {
-                    let bytes = part.missing_bytes();
-                    let Ok(read) = part.read(admission)? else {
+                    let (bytes, there) = part.waitable_bytes();
+                    let part = if self.late.tries(bytes, there) { part.filters_first() } else { part };
+                    if part.is_complete() {
+                        lane.to_filter.push_back(item);
+                    } else if lane.read(part, admission)?.is_some() {
                         lane.cold.push_front(item);
                         return Ok(false);
-                    };
-                    lane.reads.push(read);
-                    lane.in_flight.insert(item);
-                    lane.ahead.insert(item, bytes);
-                    lane.ahead_bytes += bytes;
+                    }
                 }
             }
             return Ok(true);
@@ -316,6 +366,12 @@ impl ScanQueue {
                 return Ok(Some(Taken::Arrived(chunk)));
             }
         }
+        // What may cause reads comes before what does not, as far as the reads have room.
+        if (lane.ahead_bytes < lane.window_bytes || lane.resident.is_empty())
+            && let Some(taken) = self.take_to_filter(lane)?
+        {
+            return Ok(Some(taken));
+        }
         while let Some(item) = lane.resident.pop_front() {
             if !self.keeps(item) {
                 continue;
@@ -327,6 +383,26 @@ impl ScanQueue {
             }
         }
         Ok(lane.open.iter().find(|chunk| chunk.has_more()).cloned().map(Taken::Shared))
+    }
+
+    fn take_to_filter(&self, lane: &mut Lane) -> Result<Option<Taken>> {
+        while let Some(item) = lane.to_filter.pop_front() {
+            if !self.keeps(item) {
+                continue;
+            }
+            match OpenChunk::open(&self.spec, item)? {
+                Opening::Now(chunk) => return Ok(Some(Taken::Opened(chunk))),
+                Opening::Cold(part) => {
+                    let part = part.filters_first();
+                    if part.is_complete() {
+                        return Ok(Some(Taken::ToFilter(part)));
+                    }
+                    // A column of the filters moved away since.
+                    lane.cold.push_back(item);
+                }
+            }
+        }
+        Ok(None)
     }
 
     fn take_in_order(&self, lane: &mut Lane) -> Result<Option<Taken>> {
@@ -367,8 +443,23 @@ impl Lane {
         if ordered {
             self.order.is_empty()
         } else {
-            self.cold.is_empty() && self.ready.is_empty() && self.resident.is_empty()
+            let asked = self.to_filter.is_empty() && self.chosen.is_empty();
+            asked && self.cold.is_empty() && self.ready.is_empty() && self.resident.is_empty()
         }
+    }
+
+    /// Starts a read; gives the part back when the budget has no room for it.
+    fn read(&mut self, part: ColdPart, admission: Admission) -> Result<Option<ColdPart>> {
+        let (item, bytes) = (part.item(), part.missing_bytes());
+        let read = match part.read(admission)? {
+            Ok(read) => read,
+            Err(part) => return Ok(Some(part)),
+        };
+        self.reads.push(read);
+        self.in_flight.insert(item);
+        self.ahead.insert(item, bytes);
+        self.ahead_bytes += bytes;
+        Ok(None)
     }
 
     /// A pruned item is not waited for.
@@ -388,6 +479,8 @@ impl Lane {
         self.reads = FuturesUnordered::new();
         let mut back: Vec<u32> = std::mem::take(&mut self.in_flight).into_iter().collect();
         back.extend(std::mem::take(&mut self.ready).into_keys());
+        back.extend(std::mem::take(&mut self.to_filter));
+        back.extend(std::mem::take(&mut self.chosen).iter().map(ColdPart::item));
         back.sort_unstable();
         back.into_iter().rev().for_each(|item| self.cold.push_front(item));
         self.ahead.clear();

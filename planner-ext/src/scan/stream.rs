@@ -19,7 +19,7 @@ use futures::Stream;
 use super::filter::{Selection, SliceFilter};
 use super::metrics::WaitTimer;
 use super::open::OpenChunk;
-use super::queue::ScanQueue;
+use super::queue::{ScanQueue, Work};
 
 /// Slices worked on in one poll before other tasks get their turn.
 const SLICES_PER_POLL: usize = 64;
@@ -72,7 +72,8 @@ impl ScanStream {
             let Some(range) = self.current.as_ref().and_then(|chunk| chunk.take()) else {
                 self.current = None;
                 match self.queue.poll_next(self.partition, cx)? {
-                    Poll::Ready(Some(chunk)) => self.current = Some(chunk),
+                    Poll::Ready(Some(Work::Slices(chunk))) => self.current = Some(chunk),
+                    Poll::Ready(Some(Work::Filters(chunk))) => self.queue.choose(*chunk, &mut self.filter)?,
                     Poll::Ready(None) => self.done = true,
                     Poll::Pending => return Poll::Pending,
                 }
@@ -92,8 +93,13 @@ impl ScanStream {
         self.slices.fill(None);
         let slices = &mut self.slices;
         let mut column = |slot: usize| slice(chunk, slices, slot, range);
-        let live = chunk.live(range).map_or(Selection::All, Selection::Some);
-        let selection = self.filter.apply(range.len(), live, &mut column)?;
+        let selection = match chunk.chosen(range) {
+            Some(chosen) => chosen,
+            None => {
+                let live = chunk.live(range).map_or(Selection::All, Selection::Some);
+                self.filter.apply(range.len(), live, &mut column)?
+            }
+        };
         let survivors = match &selection {
             Selection::All => range.len(),
             Selection::Nothing => 0,
