@@ -9,7 +9,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 
 use arc_swap::ArcSwapOption;
 use arrow::array::ArrayRef;
@@ -23,7 +23,7 @@ use crate::heat::{Heritage, SegmentCounters};
 use crate::io::IoFile;
 use crate::tier::TierId;
 use crate::tier::codec::{ColumnLayout, Encoding};
-use crate::tier::ssd::SsdTier;
+use crate::tier::ssd::{Flight, SsdTier};
 
 /// Number of a chunk within its table; never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
@@ -106,13 +106,15 @@ impl Segment {
 pub struct ChunkFile {
     /// The file.
     pub io: Arc<IoFile>,
+    /// Whole columns that somebody reads or holds.
+    pub(crate) flights: Mutex<BTreeMap<ColumnId, Weak<Flight>>>,
     damage: Mutex<BTreeMap<ColumnId, Error>>,
 }
 
 impl ChunkFile {
     /// A file without known damage.
     pub fn new(io: Arc<IoFile>) -> Self {
-        Self { io, damage: Mutex::default() }
+        Self { io, flights: Mutex::default(), damage: Mutex::default() }
     }
 
     /// What is wrong with a column's home, as far as anybody noticed.

@@ -10,19 +10,20 @@
 
 pub(crate) mod cold;
 pub(crate) mod files;
+mod flight;
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 use arrow::buffer::Buffer;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use cold::ColumnRead;
 pub use cold::{ColdColumns, ColdRead};
 pub use files::StoredFile;
+pub(crate) use flight::Flight;
 
 use super::codec::{self, Part};
 use super::{Account, Charge};
@@ -279,7 +280,8 @@ impl SsdTier {
     }
 
     /// As [`Self::read_columns`]; of columns that can be cut, and where it saves enough, only what the `wanted` rows
-    /// (ascending ranges) need. The other rows of such a column are zero or empty.
+    /// (ascending ranges) need. The other rows of such a column are zero or empty. Whole columns that somebody reads, or
+    /// has read and still holds, are shared.
     pub fn read_rows(
         &self,
         chunk: &Arc<Chunk>,
@@ -287,13 +289,22 @@ impl SsdTier {
         wanted: Option<&[Range<usize>]>,
         admission: Admission,
     ) -> Result<Option<ColdRead>> {
-        let (mut parts, mut bytes) = (Vec::with_capacity(columns.len()), 0);
+        let file = self.chunk_file(chunk)?;
+        let mut flights = file.flights.lock();
+        let (mut shared, mut parts) = (Vec::with_capacity(columns.len()), Vec::with_capacity(columns.len()));
+        let (mut bytes_read, mut bytes) = (0, 0);
         for column in columns {
             let (home, declared) = cold::described(chunk, *column)?;
             let part = wanted.and_then(|wanted| Part::of(home, declared, chunk.rows as usize, wanted));
-            // A part is put together in memory of its own.
-            let image = part.as_ref().map_or(0, |part| part.image_bytes(home) as u64);
-            bytes += cold::read_bytes(home, part.as_ref()) + image;
+            let known = flights.get(&segment(chunk, *column)?.column).and_then(Weak::upgrade);
+            let known = known.filter(|flight| part.is_none() && !flight.failed());
+            if known.is_none() {
+                // A part is put together in memory of its own.
+                let image = part.as_ref().map_or(0, |part| part.image_bytes(home) as u64);
+                bytes_read += cold::read_bytes(home, part.as_ref());
+                bytes += cold::read_bytes(home, part.as_ref()) + image;
+            }
+            shared.push(known);
             parts.push(part);
         }
         let charge = match (self.io_account.try_charge(bytes), admission) {
@@ -302,21 +313,28 @@ impl SsdTier {
             (Err(_), Admission::Guaranteed) => self.io_account.charge_always(bytes),
         };
         let charge = Arc::new(charge);
-        let file = self.chunk_file(chunk)?;
         let class = match (admission, wanted) {
             // Rows that passed are wanted at once.
             (Admission::Guaranteed, _) | (_, Some(_)) => Class::Needed,
             (Admission::Prefetch, None) => Class::Prefetch,
         };
-        let mut reads = Vec::with_capacity(columns.len());
-        for (column, part) in columns.iter().zip(parts) {
-            let handles = self.read_stored(&file, chunk, (*column, part.as_ref()), class)?;
-            handles.iter().for_each(|handle| handle.hold(Arc::clone(&charge)));
-            reads.push(ColumnRead::new(*column, part, handles));
+        let mut all = Vec::with_capacity(columns.len());
+        for ((column, part), known) in columns.iter().zip(parts).zip(shared) {
+            if let Some(known) = known {
+                all.push(known);
+                continue;
+            }
+            let reads = self.read_stored(&file, chunk, (*column, part.as_ref()), class)?;
+            let (whole, memory) = (part.is_none(), (Arc::clone(self.io.pool()), Arc::clone(&charge)));
+            let place = (Arc::clone(chunk), Arc::clone(&file));
+            let flight = Flight::new(place, (*column, part), reads, memory, Arc::clone(&self.counters));
+            if whole {
+                flights.insert(segment(chunk, *column)?.column, Arc::downgrade(&flight));
+            }
+            all.push(flight);
         }
         let (clock, counters) = (Arc::clone(&self.clock), Arc::clone(&self.counters));
-        let memory = (Arc::clone(self.io.pool()), charge);
-        Ok(Some(ColdRead::new((Arc::clone(chunk), file), reads, memory, clock, counters)))
+        Ok(Some(ColdRead::new(all, (bytes_read, charge), clock, counters)))
     }
 
     /// Stored bytes of a column that [`Self::read_rows`] would ask for.

@@ -7,15 +7,16 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Wake, Waker};
 
 use arrow::datatypes::DataType;
 
+use super::flight::Flight;
 use super::{SsdCounters, enclosing_bytes};
 use crate::clock::Clock;
 use crate::error::{Error, Result};
-use crate::io::{AlignedBuffer, BufferPool, ReadHandle};
-use crate::table::{Chunk, ChunkFile, Home};
+use crate::io::{AlignedBuffer, BufferPool};
+use crate::table::{Chunk, Home};
 use crate::tier::Charge;
 use crate::tier::codec::{self, Part, StoredColumn};
 
@@ -24,44 +25,23 @@ use crate::tier::codec::{self, Part, StoredColumn};
 pub struct ColdColumns {
     /// One per column asked, in that order; verified, over the blocks read without a copy.
     pub columns: Vec<StoredColumn>,
-    /// Bytes of the blocks read.
+    /// Bytes of the blocks read; none for columns that others had read or were reading.
     pub bytes_read: u64,
     /// Time in which somebody waited, in microseconds.
     pub wait_us: u64,
-    /// The I/O account's charge; ends here, while the columns live on.
-    _charge: Arc<Charge>,
-}
-
-/// One column on its way.
-#[derive(Debug)]
-pub(super) struct ColumnRead {
-    column: usize,
-    /// What is read of it; `None`: all.
-    part: Option<Part>,
-    /// One for all of it, or one for each range of the part.
-    reads: Vec<Read>,
-}
-
-#[derive(Debug)]
-enum Read {
-    Pending(ReadHandle),
-    Done(AlignedBuffer),
-    Taken,
-}
-
-impl ColumnRead {
-    pub(super) fn new(column: usize, part: Option<Part>, reads: Vec<ReadHandle>) -> Self {
-        Self { column, part, reads: reads.into_iter().map(Read::Pending).collect() }
-    }
+    /// Whoever wants these columns now shares them. They hold the I/O account's charge, which ends here, while the columns
+    /// live on.
+    _flights: Vec<Arc<Flight>>,
 }
 
 /// A future of [`ColdColumns`].
 #[derive(Debug)]
 pub struct ColdRead {
-    chunk: Arc<Chunk>,
-    file: Arc<ChunkFile>,
-    columns: Vec<ColumnRead>,
-    pool: Arc<BufferPool>,
+    flights: Vec<Arc<Flight>>,
+    /// Those that are there.
+    columns: Vec<StoredColumn>,
+    /// Bytes of the blocks that nobody else reads.
+    bytes_read: u64,
     charge: Arc<Charge>,
     clock: Arc<dyn Clock>,
     counters: Arc<SsdCounters>,
@@ -71,67 +51,51 @@ pub struct ColdRead {
 
 impl ColdRead {
     pub(super) fn new(
-        (chunk, file): (Arc<Chunk>, Arc<ChunkFile>),
-        columns: Vec<ColumnRead>,
-        (pool, charge): (Arc<BufferPool>, Arc<Charge>),
+        flights: Vec<Arc<Flight>>,
+        (bytes_read, charge): (u64, Arc<Charge>),
         clock: Arc<dyn Clock>,
         counters: Arc<SsdCounters>,
     ) -> Self {
-        Self { chunk, file, columns, pool, charge, clock, counters, waiting_since_us: None }
+        let columns = Vec::with_capacity(flights.len());
+        Self { flights, columns, bytes_read, charge, clock, counters, waiting_since_us: None }
     }
 
-    fn reads(&self) -> impl Iterator<Item = &Read> {
-        self.columns.iter().flat_map(|column| &column.reads)
-    }
-
-    fn reads_mut(&mut self) -> impl Iterator<Item = &mut Read> {
-        self.columns.iter_mut().flat_map(|column| &mut column.reads)
-    }
-
-    /// Bytes charged for it.
+    /// Bytes charged for it; none for what others read.
     pub fn charged_bytes(&self) -> u64 {
         self.charge.bytes()
     }
 
     /// True when polling it would not wait.
     pub fn is_ready(&self) -> bool {
-        self.reads().all(|read| !matches!(read, Read::Pending(handle) if !handle.is_ready()))
+        self.flights.iter().skip(self.columns.len()).all(|flight| flight.is_ready())
     }
 
     /// Blocks the calling thread until all columns are there. Not for async code.
     pub fn wait(mut self) -> Result<ColdColumns> {
-        if !self.is_ready() {
-            self.waiting_since_us = Some(self.clock.now_us());
+        let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+        loop {
+            match Pin::new(&mut self).poll(&mut Context::from_waker(&waker)) {
+                Poll::Ready(columns) => return columns,
+                Poll::Pending => std::thread::park(),
+            }
         }
-        for read in self.reads_mut() {
-            // Some may have been polled to their end before.
-            *read = match std::mem::replace(read, Read::Taken) {
-                Read::Pending(handle) => Read::Done(handle.wait()?),
-                there => there,
-            };
-        }
-        self.finish()
     }
 
-    fn finish(&mut self) -> Result<ColdColumns> {
+    fn finish(&mut self) -> ColdColumns {
         let wait_us = self.waiting_since_us.map_or(0, |since| self.clock.now_us().saturating_sub(since));
-        let mut columns = Vec::with_capacity(self.columns.len());
-        let mut bytes_read = 0;
-        for read in std::mem::take(&mut self.columns) {
-            let home = &self.chunk.segments.get(read.column).ok_or(Error::Cancelled)?.home;
-            bytes_read += read_bytes(home, read.part.as_ref());
-            let column = read.column;
-            columns.push(decoded(&self.chunk, read, &self.pool).inspect_err(|error| {
-                self.counters.corrupt.fetch_add(1, Ordering::Relaxed);
-                if let Some(segment) = self.chunk.segments.get(column) {
-                    self.file.mark(segment.column, error);
-                }
-            })?);
-        }
         self.counters.reads.fetch_add(1, Ordering::Relaxed);
-        self.counters.read_bytes.fetch_add(bytes_read, Ordering::Relaxed);
         self.counters.wait_us.fetch_add(wait_us, Ordering::Relaxed);
-        Ok(ColdColumns { columns, bytes_read, wait_us, _charge: Arc::clone(&self.charge) })
+        let (columns, flights) = (std::mem::take(&mut self.columns), std::mem::take(&mut self.flights));
+        ColdColumns { columns, bytes_read: self.bytes_read, wait_us, _flights: flights }
+    }
+}
+
+/// Wakes a thread that waits.
+struct Unpark(std::thread::Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
     }
 }
 
@@ -140,22 +104,16 @@ impl Future for ColdRead {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
-        for read in this.columns.iter_mut().flat_map(|column| &mut column.reads) {
-            // In order: the first read not there yet has the waker. Those behind it run all the same.
-            let Read::Pending(handle) = read else { continue };
-            match Pin::new(handle).poll(context) {
+        for flight in this.flights.iter().skip(this.columns.len()) {
+            match flight.poll(context) {
                 Poll::Pending => {
                     this.waiting_since_us.get_or_insert_with(|| this.clock.now_us());
                     return Poll::Pending;
                 }
-                Poll::Ready(Ok(bytes)) => *read = Read::Done(bytes),
-                Poll::Ready(Err(error)) => {
-                    this.columns.clear();
-                    return Poll::Ready(Err(error));
-                }
+                Poll::Ready(column) => this.columns.push(column?),
             }
         }
-        Poll::Ready(this.finish())
+        Poll::Ready(Ok(this.finish()))
     }
 }
 
@@ -188,10 +146,13 @@ fn wrong_checksum(chunk: &Chunk, column: usize, block: usize) -> Error {
     Error::Corrupt { path: chunk.path.clone(), what }
 }
 
-fn decoded(chunk: &Chunk, read: ColumnRead, pool: &Arc<BufferPool>) -> Result<StoredColumn> {
-    let ColumnRead { column, part, reads } = read;
-    let done = |read| if let Read::Done(bytes) = read { Ok(bytes) } else { Err(Error::Cancelled) };
-    let mut reads = reads.into_iter().map(done).collect::<Result<Vec<_>>>()?;
+/// The column that was read: one buffer, or one for each range of the part.
+pub(super) fn decoded(
+    chunk: &Chunk,
+    (column, part): (usize, Option<&Part>),
+    mut reads: Vec<AlignedBuffer>,
+    pool: &Arc<BufferPool>,
+) -> Result<StoredColumn> {
     let (rows, located) = (chunk.rows as usize, |error| located(error, chunk, column));
     let Some(part) = part else {
         let stored = reads.pop().ok_or(Error::Cancelled)?;

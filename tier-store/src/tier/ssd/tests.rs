@@ -83,8 +83,8 @@ fn a_chunk_is_read_back_from_its_file() {
 fn prefetch_waits_for_room_and_need_does_not() {
     let Setup { tier, chunk, dir: _dir, .. } = setup(blocking(), 60_000);
     let first = tier.read_columns(&chunk, &[0], Admission::Prefetch).unwrap().expect("room for one column");
-    assert!(tier.read_columns(&chunk, &[0], Admission::Prefetch).unwrap().is_none());
-    let needed = tier.read_columns(&chunk, &[0], Admission::Guaranteed).unwrap().unwrap();
+    assert!(tier.read_columns(&chunk, &[1], Admission::Prefetch).unwrap().is_none());
+    let needed = tier.read_columns(&chunk, &[1], Admission::Guaranteed).unwrap().unwrap();
     drop(first);
     drop(needed.wait().unwrap());
     while tier.io().stats().in_flight.load(Ordering::SeqCst) > 0 {
@@ -129,6 +129,48 @@ fn damage_names_file_column_and_offset() {
     let cut = chunk_at(ChunkId(4), &batch, other.path.clone(), codec::encode_chunk(&batch).unwrap());
     let error = read(&cut, 0).unwrap_err().to_string();
     assert!(error.contains("c4.arrow") && error.contains("5000 bytes"), "{error}");
+}
+
+/// Readers of one column share its read, its memory and its charge, from when it is asked for until the last one is done.
+#[test]
+fn who_reads_what_others_read_shares_it() {
+    let engine = Arc::new(SimulatedEngine::start(1, Faults::default()));
+    let Setup { tier, batch, chunk, dir: _dir } = setup(Arc::clone(&engine) as _, 64 << 20);
+    let read = |columns: &[usize]| tier.read_columns(&chunk, columns, Admission::Prefetch).unwrap().unwrap();
+    let reads = |tier: &SsdTier| tier.io().stats().reads.load(Ordering::SeqCst);
+    engine.pause();
+    let (first, second) = (read(&[0, 1]), read(&[1]));
+    assert_eq!(second.charged_bytes(), 0);
+    // The first one goes; what the second wants is still read, the other column is not.
+    let charged = first.charged_bytes();
+    drop(first);
+    assert_eq!((tier.io_account().used_bytes(), second.is_ready()), (charged, false));
+    let waiting = std::thread::spawn(move || second.wait().unwrap());
+    let third = read(&[1]);
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    engine.resume();
+    let (second, third) = (waiting.join().unwrap(), third.wait().unwrap());
+    assert_eq!(widened(&second), [Arc::clone(batch.column(1))]);
+    assert_eq!(widened(&third), widened(&second));
+    let before = reads(&tier);
+    let late = read(&[1]);
+    assert!(late.is_ready(), "what somebody holds is there");
+    let late = late.wait().unwrap();
+    assert_eq!((late.bytes_read, reads(&tier)), (0, before));
+    drop((second, third));
+    assert_eq!(tier.io_account().used_bytes(), charged, "one still works on it");
+    drop(late);
+    assert_eq!(tier.io_account().used_bytes(), 0);
+    // Nobody has it any more: it is read anew.
+    assert!(read(&[1]).wait().unwrap().bytes_read > 0);
+    // An error is told to all who share it, and not to the next.
+    engine.set_faults(Faults { error_rate: 1.0, ..Faults::default() });
+    engine.pause();
+    let (one, two) = (read(&[0]), read(&[0]));
+    engine.resume();
+    assert!(one.wait().is_err() && two.wait().is_err());
+    engine.set_faults(Faults::default());
+    assert_eq!(widened(&read(&[0]).wait().unwrap()), [Arc::clone(batch.column(0))]);
 }
 
 #[test]
