@@ -272,7 +272,7 @@ impl TierScanExec {
         };
         // Static filters have done their work; with run-time ones they may still exclude more.
         let pruning = if config.dynamic.is_empty() { Vec::new() } else { conjuncts };
-        let pruner = DynamicPruner::new(Arc::clone(&config.source), pruning);
+        let pruner = DynamicPruner::new(Arc::clone(&config.source), pruning, &config.keys);
         let ordered = config.order == ScanOrder::Ordered;
         let lanes = if ordered { self.ranges(&items) } else { vec![items] };
         Ok(ScanQueue::new(Arc::new(spec), lanes, ordered, pruner))

@@ -21,6 +21,8 @@ use super::filter::mask_of;
 
 /// Values of the largest range that is asked one by one, for a bitmap of half a megabyte.
 const MOST_VALUES: u64 = 1 << 22;
+/// Values of the largest range for which a Bloom filter is asked whether any passes.
+const MOST_ASKED: u64 = 1 << 12;
 /// Keys get a bitmap where their range takes no more bits than this, or than a few per key; else a Bloom filter.
 const SMALL_BITMAP_BITS: u64 = 1 << 23;
 const BITMAP_BITS_PER_KEY: u64 = 32;
@@ -145,6 +147,35 @@ impl Membership {
         Ok(passed.bit_chunks().iter_padded().take(values.len().div_ceil(64)).collect())
     }
 
+    /// False when no value of `range` passes.
+    pub(super) fn any_in(&self, range: &RangeInclusive<i64>) -> bool {
+        let (first, last) = (*range.start(), *range.end());
+        match self {
+            Self::Bitmap { low, words } => {
+                let bits = words.len() as u64 * 64;
+                let start = first.max(*low).abs_diff(*low);
+                if last < *low || first > last || start >= bits {
+                    return false;
+                }
+                let end = last.abs_diff(*low).min(bits - 1);
+                let (start_word, end_word) = ((start / 64) as usize, (end / 64) as usize);
+                let mut words = words.iter().enumerate().take(end_word + 1).skip(start_word);
+                words.any(|(place, word)| {
+                    let after = if place == start_word { u64::MAX << (start % 64) } else { u64::MAX };
+                    let before = if place == end_word { u64::MAX >> (63 - end % 64) } else { u64::MAX };
+                    word & after & before != 0
+                })
+            }
+            Self::Bloom { words } => {
+                let passes = |value: i64| {
+                    let (place, bits) = bloom(value, words.len());
+                    words.get(place).is_some_and(|word| word & bits == bits)
+                };
+                first.abs_diff(last) >= MOST_ASKED || range.clone().any(passes)
+            }
+        }
+    }
+
     /// Its size.
     pub(super) fn bytes(&self) -> usize {
         let (Self::Bitmap { words, .. } | Self::Bloom { words }) = self;
@@ -231,6 +262,30 @@ mod tests {
             let slice = mask_of(bitmap.test(&column.slice(77, 300)).unwrap()).unwrap().unwrap();
             assert_eq!(slice, expected.slice(77, 300));
         }
+    }
+
+    /// Any range, against all its values one by one.
+    #[test]
+    fn a_range_without_keys_is_told() {
+        let mut rng = crate::scan::tests::Rng(5);
+        let (mut some, mut none) = (0, 0);
+        for (step, exact) in [(1, true), (300, true), (1 << 40, false)] {
+            let keys: Vec<i64> = (0..500).map(|_| (rng.below(2000) as i64 - 1000) * step).collect();
+            let filter = Membership::of_keys(&keys);
+            for _ in 0..2000 {
+                let first = (rng.below(2400) as i64 - 1200) * step + rng.below(3) as i64 - 1;
+                let last = first + rng.below(400) as i64 - 1;
+                let held = keys.iter().any(|key| (first..=last).contains(key));
+                let found = filter.any_in(&(first..=last));
+                assert!(found || !held, "{first}..={last} of {step}");
+                assert!(!exact || found == held, "{first}..={last} of {step}");
+                (some, none) = (some + usize::from(found), none + usize::from(!found));
+            }
+            assert!(filter.any_in(&(i64::MIN..=i64::MAX)));
+        }
+        assert!(some > 500 && none > 500, "{some} {none}");
+        let empty = Membership::of_keys(&[]);
+        assert!(!empty.any_in(&(i64::MIN..=i64::MAX)) && !empty.any_in(&(0..=0)));
     }
 
     #[test]

@@ -7,15 +7,18 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, BooleanArray, UInt64Array};
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Int64Array, UInt64Array};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Int64Type};
 use datafusion::common::pruning::PruningStatistics;
 use datafusion::common::{Column, ScalarValue};
 use datafusion::logical_expr::Operator;
-use datafusion::physical_expr::expressions::{BinaryExpr, CaseExpr, Literal, lit};
+use datafusion::physical_expr::expressions::{BinaryExpr, CaseExpr, Column as PhysicalColumn, Literal, lit};
 use datafusion::physical_expr::{DynamicFilterTracking, PhysicalExpr, conjunction};
 use datafusion::physical_expr_common::physical_expr::snapshot_physical_expr;
 use datafusion::physical_optimizer::pruning::PruningPredicateBuilder;
 
+use super::keys::JoinKeys;
 use super::source::ScanSource;
 
 /// The bounds of all chunks of a version.
@@ -101,14 +104,49 @@ pub(super) fn widen(predicate: &Arc<dyn PhysicalExpr>, most_branches: usize) -> 
 pub(super) struct DynamicPruner {
     source: Arc<ScanSource>,
     filters: Vec<Arc<dyn PhysicalExpr>>,
+    keys: Vec<KeyPruner>,
     tracking: Option<DynamicFilterTracking>,
     keep: Option<Vec<bool>>,
 }
 
+/// Prunes by the keys of a join, once they are all known: a chunk between whose bounds no key lies has no match.
+struct KeyPruner {
+    keys: Arc<JoinKeys>,
+    /// Of each chunk, on the join's column.
+    bounds: Option<(Int64Array, Int64Array)>,
+}
+
+impl KeyPruner {
+    fn new(source: &ScanSource, keys: &Arc<JoinKeys>, column: usize) -> Self {
+        let as_numbers = |bounds: &ArrayRef| {
+            let days = matches!(bounds.data_type(), DataType::Date32);
+            let bounds = if days { cast(bounds, &DataType::Int32).ok()? } else { Arc::clone(bounds) };
+            Some(cast(&bounds, &DataType::Int64).ok()?.as_primitive::<Int64Type>().clone())
+        };
+        let bounds = source.version.statistics.column(column).ok();
+        let bounds = bounds.and_then(|bounds| as_numbers(&bounds.min).zip(as_numbers(&bounds.max)));
+        Self { keys: Arc::clone(keys), bounds }
+    }
+
+    fn keeps(&self, item: u32) -> bool {
+        let (Some(keys), Some((min, max))) = (self.keys.complete(), &self.bounds) else { return true };
+        let item = item as usize;
+        let known = item < min.len() && min.is_valid(item) && max.is_valid(item);
+        !known || keys.any_in(&(min.value(item)..=max.value(item)))
+    }
+}
+
 impl DynamicPruner {
     /// A pruner by `filters` over the table's schema; static ones may be among them and sharpen the rest.
-    pub(super) fn new(source: Arc<ScanSource>, filters: Vec<Arc<dyn PhysicalExpr>>) -> Self {
-        Self { source, filters, tracking: None, keep: None }
+    /// `keys` are those of joins that publish some of the filters.
+    pub(super) fn new(source: Arc<ScanSource>, filters: Vec<Arc<dyn PhysicalExpr>>, keys: &[Arc<JoinKeys>]) -> Self {
+        let of_join = |keys: &Arc<JoinKeys>| {
+            let filter = filters.iter().find(|filter| filter.expression_id() == Some(keys.filter()))?;
+            let column = filter.children().first()?.downcast_ref::<PhysicalColumn>()?.index();
+            Some(KeyPruner::new(&source, keys, column))
+        };
+        let keys = keys.iter().filter_map(of_join).collect();
+        Self { source, filters, keys, tracking: None, keep: None }
     }
 
     /// False when no row of the item can pass the filters as they are now. Delta items always can.
@@ -127,6 +165,7 @@ impl DynamicPruner {
         if changed {
             self.keep = keep_chunks(&self.source, &self.filters);
         }
-        self.keep.as_ref().and_then(|keep| keep.get(item as usize).copied()).unwrap_or(true)
+        let by_bounds = self.keep.as_ref().and_then(|keep| keep.get(item as usize).copied()).unwrap_or(true);
+        by_bounds && self.keys.iter().all(|keys| keys.keeps(item))
     }
 }

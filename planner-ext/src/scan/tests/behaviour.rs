@@ -123,6 +123,24 @@ async fn join_filters_prune_chunks_and_rows() {
     }
 }
 
+/// The keys of the build side exclude chunks that lie between them, which their bounds do not.
+#[tokio::test]
+async fn join_keys_prune_chunks_between_them() {
+    let fixture = Fixture::new(&mut Rng(4), 40_000, 1000, 0);
+    for partitions in [1, 3] {
+        // Keys 500, 20500 and 39500.
+        let sql = "SELECT t.k, t.s FROM (SELECT k FROM t WHERE k IN (500, 20500, 39500) AND k % 2 = 0) AS few
+            JOIN t ON t.k = few.k";
+        let (plan, found) = run(&fixture.session(partitions), sql).await;
+        assert_eq!(lines(&found), lines(&run(&fixture.oracle(), sql).await.1));
+        let pruned: Vec<_> = scans(&plan)
+            .iter()
+            .map(|scan| scan.metrics().unwrap().sum_by_name("chunks_pruned_dynamic").map_or(0, |m| m.as_usize()))
+            .collect();
+        assert!(pruned.contains(&37), "{pruned:?}");
+    }
+}
+
 /// A small build side on several partitions is hashed and routed: the filter is a CASE over hashes.
 #[tokio::test]
 async fn partitioned_join_filters_prune_chunks() {
