@@ -22,6 +22,7 @@ use datafusion::physical_expr_common::physical_expr::{snapshot_generation, snaps
 use parking_lot::Mutex;
 
 use super::keys::JoinKeys;
+use super::like::by_pieces;
 use super::membership::{self, Membership};
 use super::metrics::now;
 use super::pruning::widen;
@@ -61,7 +62,7 @@ impl Conjunct {
         let dynamic = DynamicFilterTracking::classify(expr).contains_dynamic_filter();
         let slots = used.iter().filter_map(|u| columns.iter().position(|c| c == u)).collect();
         let cost = if dynamic { DYNAMIC_COST } else { cost(expr, schema) };
-        let expr = reassign_expr_columns(Arc::clone(expr), &narrow)?;
+        let expr = by_pieces(reassign_expr_columns(Arc::clone(expr), &narrow)?)?;
         Ok(Self { expr, schema: narrow, slots, cost, dynamic, membership: Arc::default(), keys: None })
     }
 

@@ -21,6 +21,7 @@ mod exec;
 mod filter;
 mod keys;
 mod late;
+mod like;
 mod membership;
 mod metrics;
 mod open;
