@@ -13,6 +13,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use super::*;
+use crate::io::AlignedBuffer;
 
 fn data_types() -> Vec<DataType> {
     use DataType as D;
@@ -398,13 +399,9 @@ fn parts_hold_the_rows_asked_for() {
                 *wrong.last_mut().unwrap() ^= 1;
                 assert_eq!(verify_blocks(home, range.start, &wrong), Err((range.end - 1) / CHECKSUM_BLOCK_BYTES));
             }
-            let mut image = vec![0_u128; part.image_bytes(home).div_ceil(16)];
-            let bytes: &mut [u8] =
-                unsafe { std::slice::from_raw_parts_mut(image.as_mut_ptr().cast(), part.image_bytes(home)) };
-            part.place(home, &read, bytes);
-            let len = bytes.len();
-            let image = Buffer::from(image).slice_with_length(0, len);
-            let column = part.decode(home, &declared, rows, &image).unwrap();
+            let mut image = AlignedBuffer::zeroed(&Arc::default(), part.image_bytes(home)).unwrap();
+            part.place(home, &read, image.window_mut());
+            let column = part.decode(home, &declared, rows, &image.into_arrow(None)).unwrap();
             assert_eq!(column.rows(), rows);
             for range in wanted {
                 let slice = column.slice(range.start, range.len()).unwrap();
