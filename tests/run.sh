@@ -4,7 +4,7 @@
 #   tests/run.sh                      everything
 #   tests/run.sh rust python          only these
 #
-# Suites: lint rust python java browser observability container dax
+# Suites: lint rust python tpcds java browser observability container dax
 # Environment: CARGO_TARGET_DIR (build folder), TERRACE_TEST_CACHE (kernels, images, virtual environment; default tests/.work)
 set -euo pipefail
 top=$(cd "$(dirname "$0")/.." && pwd)
@@ -17,7 +17,7 @@ export TERRACE_BIN="$CARGO_TARGET_DIR/release/terrace"
 mkdir -p "$TERRACE_TEST_CACHE"
 
 suites=("$@")
-[ ${#suites[@]} -eq 0 ] && suites=(lint rust python java browser observability container dax)
+[ ${#suites[@]} -eq 0 ] && suites=(lint rust python tpcds java browser observability container dax)
 passed=0
 failed=()
 
@@ -51,6 +51,7 @@ suite_lint() {
 }
 suite_rust() { cargo test --release --locked --workspace; }
 suite_python() { build && venv && python -m pytest -q tests/python; }
+suite_tpcds() { build && venv && python -m pytest -q tests/tpcds; }
 suite_java() { build && need mvn maven && tests/java/run.sh; }
 suite_browser() { build && tests/browser/run.sh; }
 suite_observability() { build && venv && tests/observability/run.sh; }

@@ -4,7 +4,8 @@
 //! condition is applied at the lowest join that has all its columns.
 //!
 //! Rows of a set of relations do not depend on the order in which they are joined. They are the product of the
-//! relations' rows and of what each equality keeps: `1 / max(distinct left, distinct right)`. Several equalities between
+//! relations' rows and of what each equality keeps: `1 / max(distinct left, distinct right)`, both within the range that
+//! all columns of a class have. Several equalities between
 //! the same relations are not independent: together they have no more distinct values than a relation has rows, so that
 //! a key of two columns is one (TPC-H: partsupp).
 
@@ -13,7 +14,7 @@ use std::collections::HashMap;
 use datafusion::common::Column;
 use datafusion::logical_expr::{BinaryExpr, Expr, LogicalPlan, Operator};
 
-use super::estimate::Estimate;
+use super::estimate::{COMPARISON_SELECTIVITY, Estimate, Range, Values, kept};
 
 /// A set of relations, by number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
@@ -57,7 +58,7 @@ impl Relations {
 struct Member {
     relation: usize,
     column: Column,
-    distinct: f64,
+    values: Values,
 }
 
 /// A condition that is no equality of two columns.
@@ -79,9 +80,6 @@ pub(super) struct Graph {
     /// Relations from many rows to few.
     by_size: Vec<usize>,
 }
-
-/// Share of pairs that a comparison of two relations keeps which is no equality.
-const COMPARISON_SELECTIVITY: f64 = 1.0 / 3.0;
 
 impl Graph {
     /// The graph; `None` when a condition's columns cannot be told apart.
@@ -207,42 +205,49 @@ impl Graph {
 
     /// Estimated rows of the join of a set.
     pub(super) fn rows(&self, set: Relations) -> f64 {
+        // Per class the values that all its columns in the set can have.
+        let of_set =
+            |class: &[Member]| Range::common(class.iter().filter(|m| set.has(m.relation)).map(|m| m.values.range));
+        let common: Vec<Option<Range>> = self.classes.iter().map(|class| of_set(class)).collect();
         let mut joined = Relations::default();
         let mut rows = 1.0;
         for number in self.by_size.iter().copied().filter(|number| set.has(*number)) {
-            let Some(estimate) = self.estimates.get(number) else { continue };
-            rows *= estimate.rows * self.kept(joined, number);
+            rows *= self.facing(number, &common).0 * self.kept(joined, number, &common);
             joined = joined.with(Relations::one(number));
         }
         let conditions = self.conditions.iter().filter(|c| c.relations.count() > 1 && c.relations.within(set));
         (rows * conditions.map(|c| c.selectivity).product::<f64>()).max(1.0)
     }
 
+    /// The rows of a relation, and those without filters, whose values in the classes can have a partner.
+    fn facing(&self, number: usize, common: &[Option<Range>]) -> (f64, f64) {
+        let members = self.classes.iter().zip(common).flat_map(|(class, part)| class.iter().map(move |m| (m, *part)));
+        let own = members.filter(|(member, _)| member.relation == number);
+        let share = own.map(|(member, part)| member.values.share(part)).fold(1.0, f64::min);
+        self.estimates.get(number).map_or((1.0, 1.0), |estimate| estimate.facing(share))
+    }
+
     /// The share of pairs that the equalities between `joined` and one more relation keep.
-    fn kept(&self, joined: Relations, number: usize) -> f64 {
+    fn kept(&self, joined: Relations, number: usize, common: &[Option<Range>]) -> f64 {
         // Per equality: distinct values there and here. Per relation with a column in all of them: those together.
-        let least = |class: &[Member], in_set: &dyn Fn(usize) -> bool| {
-            class.iter().filter(|m| in_set(m.relation)).map(|m| m.distinct).reduce(f64::min)
+        let least = |class: usize, in_set: &dyn Fn(usize) -> bool| {
+            let (members, part) = (self.classes.get(class)?, common.get(class).copied().flatten());
+            members.iter().filter(|m| in_set(m.relation)).map(|m| m.values.distinct_in(part)).reduce(f64::min)
         };
-        let crossing: Vec<(&Vec<Member>, f64)> = self
-            .classes
-            .iter()
-            .filter_map(|class| {
-                let there = least(class, &|relation| joined.has(relation))?;
-                let here = least(class, &|relation| relation == number)?;
-                Some((class, there.max(here)))
-            })
-            .collect();
-        let independent: f64 = crossing.iter().map(|(_, distinct)| 1.0 / distinct).product();
-        if crossing.len() < 2 {
-            return independent;
-        }
-        let together = joined.with(Relations::one(number)).numbers().filter_map(|relation| {
-            let each = crossing.iter().map(|(class, _)| least(class, &|other| other == relation));
-            let product: f64 = each.collect::<Option<Vec<_>>>()?.into_iter().product();
-            Some(product.min(self.estimates.get(relation)?.base_rows))
-        });
-        together.reduce(f64::min).map_or(independent, |distinct| independent.max(1.0 / distinct.max(1.0)))
+        let crossing = |class| {
+            let there = least(class, &|relation| joined.has(relation))?;
+            Some((class, (there, least(class, &|relation| relation == number)?)))
+        };
+        let (classes, pairs): (Vec<usize>, Vec<_>) = (0..self.classes.len()).filter_map(crossing).unzip();
+        kept(&pairs, || {
+            let relations = joined.with(Relations::one(number)).numbers();
+            let together = relations.filter_map(|relation| {
+                let each = classes.iter().map(|class| least(*class, &|other| other == relation));
+                let product: f64 = each.collect::<Option<Vec<_>>>()?.into_iter().product();
+                Some(product.min(self.facing(relation, common).1))
+            });
+            together.reduce(f64::min)
+        })
     }
 }
 
@@ -289,8 +294,8 @@ impl Classes {
 
     fn finish(self, estimates: &[Estimate]) -> Vec<Vec<Member>> {
         let member = |(relation, column, at): Named| {
-            let known = estimates.get(relation).and_then(|e| e.distinct.get(at).copied());
-            Member { relation, column, distinct: known.unwrap_or(1.0).max(1.0) }
+            let known = estimates.get(relation).and_then(|e| e.columns.get(at).copied());
+            Member { relation, column, values: known.unwrap_or(Values::unknown(1.0)) }
         };
         self.0.into_iter().map(|class| class.into_iter().map(member).collect()).collect()
     }

@@ -5,18 +5,20 @@
 //! up to ten relations, pair by pair above (docs/design/joins.md).
 //!
 //! ```text
-//!   estimate   rows and distinct values of a relation, from the tables' own statistics and samples
+//!   estimate   rows of relations, distinct values and ranges of columns, and what joins make of them
+//!   logical    estimates of logical plans, from the tables' own statistics and samples
+//!   physical   estimates of physical plans, for the side that a join builds
 //!   graph      relations, classes of equal columns, other conditions; rows of any set of relations
 //!   enumerate  the cheapest tree
 //!   options    what a session may set
-//!   sizes      bytes of intermediate results, for the side that a join builds
 //! ```
 
 mod enumerate;
 mod estimate;
 mod graph;
+mod logical;
 mod options;
-mod sizes;
+mod physical;
 #[cfg(test)]
 mod tests;
 
@@ -37,7 +39,7 @@ use options::PlannerOptions;
 
 /// Planning as Terrace does it: our rules among DataFusion's.
 pub(crate) fn with_rules(builder: SessionStateBuilder) -> SessionStateBuilder {
-    let builder = builder.with_optimizer_rules(optimizer_rules()).with_statistics_registry(sizes::registry());
+    let builder = builder.with_optimizer_rules(optimizer_rules()).with_statistics_registry(physical::registry());
     builder.with_physical_optimizer_rules(crate::scan::physical_rules())
 }
 
@@ -180,7 +182,7 @@ impl Region {
         if !self.names_are_unique() {
             return Ok(None);
         }
-        let Some(estimates) = self.relations.iter().map(estimate::of).collect::<Option<Vec<_>>>() else {
+        let Some(estimates) = self.relations.iter().map(logical::of).collect::<Option<Vec<_>>>() else {
             return Ok(None);
         };
         let Some(graph) = Graph::new(&self.relations, estimates, self.conditions) else { return Ok(None) };

@@ -72,15 +72,22 @@ impl ScanSource {
         if let Ok(Some(count)) = self.version.distinct(column) {
             return count.min(rows);
         }
+        self.range(column).map_or(rows, |(least, most)| rows.min(most - least + 1.0))
+    }
+
+    /// The least and the largest value of a column of integers or dates, as far as they are known.
+    pub(crate) fn range(&self, column: usize) -> Option<(f64, f64)> {
+        let data_type = self.schema().fields().get(column)?.data_type();
+        if self.is_row_column(column) || !(data_type.is_integer() || data_type.is_temporal()) {
+            return None;
+        }
         let all: Vec<u32> = (0..self.version.chunks.len() as u32).collect();
-        let Ok(known) = column_statistics(self, &all, column) else { return rows };
-        let range = match (known.min_value.get_value(), known.max_value.get_value()) {
-            (Some(min), Some(max)) if min.data_type().is_integer() || min.data_type().is_temporal() => {
-                min.distance(max)
-            }
+        let known = column_statistics(self, &all, column).ok()?;
+        let number = |value: &Precision<ScalarValue>| match value.get_value()?.cast_to(&DataType::Int64) {
+            Ok(ScalarValue::Int64(Some(number))) => Some(number as f64),
             _ => None,
         };
-        range.map_or(rows, |range| rows.min(range as f64 + 1.0))
+        Some((number(&known.min_value)?, number(&known.max_value)?))
     }
 }
 

@@ -1,0 +1,157 @@
+//! Estimates of physical plans, for the choice of the side that a join builds.
+//!
+//! DataFusion asks a registry for the sizes of both sides. It is told the rows that the order of joins reckons with, and
+//! bytes of a hash table of them: rows times the width of a row and of an entry. Estimates travel upwards beside
+//! DataFusion's statistics, which still tell what a filter keeps.
+
+use std::sync::Arc;
+
+use arrow::datatypes::{DataType, Schema};
+use datafusion::common::stats::Precision;
+use datafusion::common::{JoinType, Result, Statistics};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::{Column, Literal};
+use datafusion::physical_expr::utils::collect_columns;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::aggregates::AggregateExec;
+use datafusion::physical_plan::filter::FilterExec;
+use datafusion::physical_plan::joins::{CrossJoinExec, HashJoinExec, NestedLoopJoinExec, SortMergeJoinExec};
+use datafusion::physical_plan::operator_statistics::{
+    ExtendedStatistics, StatisticsProvider, StatisticsRegistry, StatisticsResult,
+};
+use datafusion::physical_plan::projection::ProjectionExec;
+use datafusion::physical_plan::statistics::StatisticsArgs;
+use datafusion::physical_plan::union::{InterleaveExec, UnionExec};
+
+use super::estimate::{Estimate, Key, Values, join};
+use crate::scan::TierScanExec;
+
+/// What DataFusion asks for sizes.
+pub(crate) fn registry() -> StatisticsRegistry {
+    StatisticsRegistry::with_providers(vec![Arc::new(Estimates)])
+}
+
+#[derive(Debug)]
+struct Estimates;
+
+impl StatisticsProvider for Estimates {
+    fn compute_statistics(&self, plan: &dyn ExecutionPlan, inputs: &[ExtendedStatistics]) -> Result<StatisticsResult> {
+        let known: Vec<_> = inputs.iter().map(|input| Arc::clone(input.base_arc())).collect();
+        let statistics = plan.statistics_from_inputs(&known, &StatisticsArgs::new())?;
+        let mut statistics = Arc::unwrap_or_clone(statistics);
+        let inputs: Option<Vec<&Estimate>> = inputs.iter().map(|input| input.get_extension::<Estimate>()).collect();
+        let estimate = inputs.and_then(|inputs| of(plan, &statistics, &inputs)).map(Estimate::clamped);
+        if let Some(estimate) = &estimate
+            && statistics.num_rows.is_exact() != Some(true)
+        {
+            statistics.num_rows = Precision::Inexact(estimate.rows.round() as usize);
+        }
+        statistics.total_byte_size = match statistics.num_rows.get_value() {
+            Some(rows) => Precision::Inexact(rows.saturating_mul(ENTRY + width(&plan.schema()))),
+            None => Precision::Absent,
+        };
+        let mut statistics = ExtendedStatistics::new(statistics);
+        if let Some(estimate) = estimate {
+            statistics.set_extension(estimate);
+        }
+        Ok(StatisticsResult::Computed(statistics))
+    }
+}
+
+/// Believed bytes of a row in a hash table beside its values: its hash, its place, the next row of that hash.
+const ENTRY: usize = 24;
+
+/// Believed bytes of a row's values.
+fn width(schema: &Schema) -> usize {
+    /// A view and a short value behind it.
+    const TEXT: usize = 32;
+    let of = |data_type: &DataType| match data_type {
+        DataType::Boolean | DataType::Null => 1,
+        other => other.primitive_width().unwrap_or(TEXT),
+    };
+    schema.fields().iter().map(|field| of(field.data_type())).sum::<usize>().max(1)
+}
+
+/// The estimate of an operator from those of its inputs and from what DataFusion makes of it.
+fn of(plan: &dyn ExecutionPlan, statistics: &Statistics, inputs: &[&Estimate]) -> Option<Estimate> {
+    let columns = plan.schema().fields().len();
+    let rows = statistics.num_rows.get_value().map(|rows| *rows as f64);
+    if let Some(scan) = plan.downcast_ref::<TierScanExec>() {
+        let (source, rows) = (&scan.config().source, rows?);
+        let columns = scan.config().projection.iter().map(|column| Values::of_column(source, *column)).collect();
+        let base_rows = (source.version.live_rows() as f64).max(rows);
+        return Some(Estimate { rows, base_rows, columns });
+    }
+    if plan.is::<UnionExec>() || plan.is::<InterleaveExec>() {
+        return Estimate::union(&inputs.iter().map(|input| (*input).clone()).collect::<Vec<_>>());
+    }
+    match inputs {
+        [] => Some(Estimate::unknown(rows?, columns)),
+        [input] => of_unary(plan, rows, input),
+        [left, right] => of_join(plan, left, right),
+        _ => None,
+    }
+}
+
+fn of_unary(plan: &dyn ExecutionPlan, rows: Option<f64>, input: &Estimate) -> Option<Estimate> {
+    let columns = plan.schema().fields().len();
+    if let Some(projection) = plan.downcast_ref::<ProjectionExec>() {
+        let columns = projection.expr().iter().map(|column| key(&column.expr, input).values).collect();
+        return Some(Estimate { columns, ..input.clone() });
+    }
+    if let Some(aggregate) = plan.downcast_ref::<AggregateExec>()
+        && !aggregate.group_expr().has_grouping_set()
+    {
+        let groups = aggregate.group_expr().expr().iter().map(|(expr, _)| key(expr, input).values);
+        return Some(input.grouped(groups.collect(), columns));
+    }
+    let filter = plan.downcast_ref::<FilterExec>();
+    let mut values = projected(&input.columns, filter.and_then(|filter| filter.projection().as_deref()));
+    let (from, to) = (plan.children().first()?.schema(), plan.schema());
+    let kept = filter.is_some() || from.fields().iter().zip(to.fields()).all(|(a, b)| a.name() == b.name());
+    if columns < values.len() || !kept {
+        return Some(Estimate::unknown(rows?, columns));
+    }
+    // Columns that are added, by a window for instance.
+    values.resize(columns, Values::unknown(input.base_rows));
+    let rows = rows.unwrap_or(input.rows);
+    Some(Estimate { rows, base_rows: input.base_rows.max(rows), columns: values })
+}
+
+fn of_join(plan: &dyn ExecutionPlan, left: &Estimate, right: &Estimate) -> Option<Estimate> {
+    let (on, other, join_type, projection) = if let Some(join) = plan.downcast_ref::<HashJoinExec>() {
+        (join.on(), join.filter().is_some(), *join.join_type(), join.projection.as_deref())
+    } else if let Some(join) = plan.downcast_ref::<SortMergeJoinExec>() {
+        (join.on(), join.filter().is_some(), join.join_type(), None)
+    } else if let Some(join) = plan.downcast_ref::<NestedLoopJoinExec>() {
+        (&[][..], join.filter().is_some(), *join.join_type(), join.projection().as_deref())
+    } else if plan.is::<CrossJoinExec>() {
+        (&[][..], false, JoinType::Inner, None)
+    } else {
+        return None;
+    };
+    let on: Vec<(Key, Key)> = on.iter().map(|(a, b)| (key(a, left), key(b, right))).collect();
+    let joined = join(left, right, &on, join_type, other);
+    Some(Estimate { columns: projected(&joined.columns, projection), ..joined })
+}
+
+fn projected(columns: &[Values], projection: Option<&[usize]>) -> Vec<Values> {
+    match projection {
+        Some(projection) => projection.iter().filter_map(|at| columns.get(*at).copied()).collect(),
+        None => columns.to_vec(),
+    }
+}
+
+/// An expression over `input`: the values of a column, else at most one per row.
+fn key(expr: &Arc<dyn PhysicalExpr>, input: &Estimate) -> Key {
+    let unknown = Values::unknown(input.base_rows);
+    let of_column = |at: usize| input.columns.get(at).copied().unwrap_or(unknown);
+    if let Some(column) = expr.downcast_ref::<Column>() {
+        return Key { values: of_column(column.index()), column: Some(column.index()) };
+    }
+    let distinct = match expr.is::<Literal>() {
+        true => 1.0,
+        false => collect_columns(expr).iter().map(|column| of_column(column.index()).distinct).product::<f64>(),
+    };
+    Key { values: Values::unknown(distinct.min(input.base_rows)), column: None }
+}
