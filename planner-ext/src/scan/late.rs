@@ -71,6 +71,12 @@ impl Late {
         tries
     }
 
+    /// The chunk that was to be tried is not read now.
+    pub(super) fn put_off(&self) {
+        let known = &mut *self.known.lock();
+        known.open = known.open.saturating_sub(1);
+    }
+
     /// Of `all` bytes that waited, `read` are needed.
     pub(super) fn learn(&self, all: u64, read: u64) {
         let known = &mut *self.known.lock();

@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use arrow::array::{ArrayRef, BooleanArray, BooleanBufferBuilder, NullArray, UInt64Array};
 use datafusion::common::{DataFusionError, Result};
@@ -336,49 +336,37 @@ pub(super) struct ChunkRead {
     read: Option<ColdRead>,
 }
 
-/// A chunk whose bytes are there.
+/// A chunk whose bytes are there. They are not yet verified and decoded: that is work for the partition that takes the
+/// chunk, outside of any lock.
 pub(super) struct Arrived {
     part: ColdPart,
-    columns: Columns,
-}
-
-enum Columns {
-    /// Not yet verified and decoded: that is work for the partition that takes the chunk, outside of any lock.
-    Raw(Box<ColdRead>),
-    Decoded(Result<ColdColumns>),
+    read: Box<ColdRead>,
 }
 
 impl Future for ChunkRead {
     type Output = (u32, Arrived);
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Some(mut read) = self.read.take() else { return Poll::Pending };
-        let columns = if read.is_ready() {
-            Columns::Raw(Box::new(read))
-        } else {
-            match Pin::new(&mut read).poll(cx) {
-                Poll::Ready(columns) => Columns::Decoded(columns.map_err(store_error)),
-                Poll::Pending => {
-                    self.read = Some(read);
-                    return Poll::Pending;
-                }
-            }
-        };
-        match self.part.take() {
-            Some(part) => Poll::Ready((part.item, Arrived { part, columns })),
-            None => Poll::Pending,
+        if let Some(read) = &mut self.read {
+            ready!(read.poll_arrived(cx));
+        }
+        match (self.part.take(), self.read.take()) {
+            (Some(part), Some(read)) => Poll::Ready((part.item, Arrived { part, read: Box::new(read) })),
+            _ => Poll::Pending,
         }
     }
 }
 
 impl Arrived {
+    /// True when columns wait for the filters.
+    pub(super) fn waits(&self) -> bool {
+        !self.part.later.is_empty()
+    }
+
     /// Verifies and decodes the columns.
     pub(super) fn open(self) -> Result<OpenChunk> {
-        let cold = match self.columns {
-            // Every byte is there, so this does not wait.
-            Columns::Raw(read) => read.wait().map_err(store_error)?,
-            Columns::Decoded(cold) => cold?,
-        };
+        // Every byte is there, so this does not wait for the disk.
+        let cold = self.read.wait().map_err(store_error)?;
         self.part.complete(Some(cold))
     }
 }

@@ -32,6 +32,9 @@ const LOOK_AHEAD_BYTES: u64 = 32 << 20;
 /// would otherwise let the first chunk wait for the last.
 const FIRST_LOOK_BYTES: u64 = 4 << 20;
 
+/// Chunks set aside for their filters, which are in reach, before others are looked at.
+const MOST_TO_FILTER: usize = 8;
+
 /// What does not change during an execution.
 pub(super) struct ScanSpec {
     /// What is read.
@@ -93,6 +96,8 @@ struct Lane {
     ahead_bytes: u64,
     /// How far to look ahead.
     window_bytes: u64,
+    /// Chunks whose filters are being evaluated; the rest of them may come.
+    choosing: usize,
     /// Chunks being worked on.
     open: Vec<Arc<OpenChunk>>,
 }
@@ -228,10 +233,16 @@ impl ScanQueue {
 
     /// Evaluates the filters on a chunk and leaves the rest of it to be read, if rows passed. Only in a shared lane.
     pub(super) fn choose(&self, chunk: OpenChunk, filter: &mut SliceFilter) -> Result<()> {
-        if let (Some(rest), Some(lane)) = (late::choose(&self.late, chunk, filter)?, self.lanes.first()) {
-            lane.lock().chosen.push_back(rest);
+        let chosen = late::choose(&self.late, chunk, filter);
+        let (rest, done) = chosen.map_or_else(|error| (None, Err(error)), |rest| (rest, Ok(())));
+        if let Some(lane) = self.lanes.first() {
+            let lane = &mut *lane.lock();
+            lane.choosing = lane.choosing.saturating_sub(1);
+            lane.chosen.extend(rest);
         }
-        Ok(())
+        // Others may have nothing left to do but this.
+        Arc::clone(&self.wakers).wake();
+        done
     }
 
     fn poll_taken(&self, lane: &mut Lane, partition: usize, cx: &mut Context<'_>) -> Poll<Result<Option<Taken>>> {
@@ -258,7 +269,7 @@ impl ScanQueue {
                 return Poll::Pending;
             }
             if lane.is_done(self.ordered) {
-                return Poll::Ready(Ok(None));
+                return if lane.choosing > 0 { Poll::Pending } else { Poll::Ready(Ok(None)) };
             }
             // Nothing in flight, nothing to work on: this partition must not depend on the budget of others.
             self.start_read(lane, Admission::Guaranteed)?;
@@ -296,12 +307,13 @@ impl ScanQueue {
 
     /// Queues reads while there is room. A scan with a limit looks only one chunk ahead.
     fn read_ahead(&self, lane: &mut Lane) -> Result<()> {
-        while !lane.chosen.is_empty() {
+        while !lane.chosen.is_empty() && lane.ahead_bytes < lane.window_bytes {
             if !self.start_read(lane, Admission::Prefetch)? {
                 return Ok(());
             }
         }
-        while !lane.cold.is_empty() && lane.ahead_bytes < lane.window_bytes {
+        let has_room = |lane: &Lane| lane.ahead_bytes < lane.window_bytes && lane.to_filter.len() < MOST_TO_FILTER;
+        while lane.chosen.is_empty() && !lane.cold.is_empty() && has_room(lane) {
             if !self.start_read(lane, Admission::Prefetch)? {
                 break;
             }
@@ -332,10 +344,14 @@ impl ScanQueue {
                 Opening::Now(_) => lane.resident.push_back(item),
                 Opening::Cold(part) => {
                     let (bytes, there) = part.waitable_bytes();
-                    let part = if self.late.tries(bytes, there) { part.filters_first() } else { part };
+                    let tries = self.late.tries(bytes, there);
+                    let part = if tries { part.filters_first() } else { part };
                     if part.is_complete() {
                         lane.to_filter.push_back(item);
                     } else if lane.read(part, admission)?.is_some() {
+                        if tries {
+                            self.late.put_off();
+                        }
                         lane.cold.push_front(item);
                         return Ok(false);
                     }
@@ -363,11 +379,12 @@ impl ScanQueue {
         while let Some((item, chunk)) = lane.ready.pop_first() {
             lane.end_ahead(item);
             if self.keeps(item) {
+                lane.choosing += usize::from(chunk.waits());
                 return Ok(Some(Taken::Arrived(chunk)));
             }
         }
         // What may cause reads comes before what does not, as far as the reads have room.
-        if (lane.ahead_bytes < lane.window_bytes || lane.resident.is_empty())
+        if (lane.ahead_bytes < lane.window_bytes || (lane.resident.is_empty() && lane.reads.is_empty()))
             && let Some(taken) = self.take_to_filter(lane)?
         {
             return Ok(Some(taken));
@@ -395,6 +412,7 @@ impl ScanQueue {
                 Opening::Cold(part) => {
                     let part = part.filters_first();
                     if part.is_complete() {
+                        lane.choosing += 1;
                         return Ok(Some(Taken::ToFilter(part)));
                     }
                     // A column of the filters moved away since.

@@ -73,7 +73,12 @@ impl ScanStream {
                 self.current = None;
                 match self.queue.poll_next(self.partition, cx)? {
                     Poll::Ready(Some(Work::Slices(chunk))) => self.current = Some(chunk),
-                    Poll::Ready(Some(Work::Filters(chunk))) => self.queue.choose(*chunk, &mut self.filter)?,
+                    Poll::Ready(Some(Work::Filters(chunk))) => {
+                        self.queue.choose(*chunk, &mut self.filter)?;
+                        // That was a whole chunk; others get their turn.
+                        cx.waker().wake_by_ref();
+                        return Poll::Pending;
+                    }
                     Poll::Ready(None) => self.done = true,
                     Poll::Pending => return Poll::Pending,
                 }

@@ -291,50 +291,44 @@ impl SsdTier {
     ) -> Result<Option<ColdRead>> {
         let file = self.chunk_file(chunk)?;
         let mut flights = file.flights.lock();
-        let (mut shared, mut parts) = (Vec::with_capacity(columns.len()), Vec::with_capacity(columns.len()));
-        let (mut bytes_read, mut bytes) = (0, 0);
+        let (mut planned, mut bytes_read, mut charged_bytes) = (Vec::with_capacity(columns.len()), 0, 0);
         for column in columns {
+            let known = flights.get(&segment(chunk, *column)?.column).and_then(Weak::upgrade);
+            if let Some(known) = known.filter(|flight| !flight.failed()) {
+                planned.push(Ok(known));
+                continue;
+            }
             let (home, declared) = cold::described(chunk, *column)?;
             let part = wanted.and_then(|wanted| Part::of(home, declared, chunk.rows as usize, wanted));
-            let known = flights.get(&segment(chunk, *column)?.column).and_then(Weak::upgrade);
-            let known = known.filter(|flight| part.is_none() && !flight.failed());
-            if known.is_none() {
-                // A part is put together in memory of its own.
-                let image = part.as_ref().map_or(0, |part| part.image_bytes(home) as u64);
-                bytes_read += cold::read_bytes(home, part.as_ref());
-                bytes += cold::read_bytes(home, part.as_ref()) + image;
-            }
-            shared.push(known);
-            parts.push(part);
+            let read = cold::read_bytes(home, part.as_ref());
+            // A part is put together in memory of its own.
+            let bytes = read + part.as_ref().map_or(0, |part| part.image_bytes(home) as u64);
+            let charge = match (self.io_account.try_charge(bytes), admission) {
+                (Ok(charge), _) => charge,
+                (Err(_), Admission::Prefetch) => return Ok(None),
+                (Err(_), Admission::Guaranteed) => self.io_account.charge_always(bytes),
+            };
+            (bytes_read, charged_bytes) = (bytes_read + read, charged_bytes + bytes);
+            planned.push(Err((*column, part, Arc::new(charge))));
         }
-        let charge = match (self.io_account.try_charge(bytes), admission) {
-            (Ok(charge), _) => charge,
-            (Err(_), Admission::Prefetch) => return Ok(None),
-            (Err(_), Admission::Guaranteed) => self.io_account.charge_always(bytes),
-        };
-        let charge = Arc::new(charge);
         let class = match (admission, wanted) {
             // Rows that passed are wanted at once.
             (Admission::Guaranteed, _) | (_, Some(_)) => Class::Needed,
             (Admission::Prefetch, None) => Class::Prefetch,
         };
-        let mut all = Vec::with_capacity(columns.len());
-        for ((column, part), known) in columns.iter().zip(parts).zip(shared) {
-            if let Some(known) = known {
-                all.push(known);
-                continue;
-            }
-            let reads = self.read_stored(&file, chunk, (*column, part.as_ref()), class)?;
-            let (whole, memory) = (part.is_none(), (Arc::clone(self.io.pool()), Arc::clone(&charge)));
+        let mut start = |(column, part, charge): (usize, Option<Part>, Arc<Charge>)| {
+            let reads = self.read_stored(&file, chunk, (column, part.as_ref()), class)?;
+            let (whole, memory) = (part.is_none(), (Arc::clone(self.io.pool()), charge));
             let place = (Arc::clone(chunk), Arc::clone(&file));
-            let flight = Flight::new(place, (*column, part), reads, memory, Arc::clone(&self.counters));
+            let flight = Flight::new(place, (column, part), reads, memory, Arc::clone(&self.counters));
             if whole {
-                flights.insert(segment(chunk, *column)?.column, Arc::downgrade(&flight));
+                flights.insert(segment(chunk, column)?.column, Arc::downgrade(&flight));
             }
-            all.push(flight);
-        }
+            Ok(flight)
+        };
+        let all = planned.into_iter().map(|flight| flight.or_else(&mut start)).collect::<Result<Vec<_>>>()?;
         let (clock, counters) = (Arc::clone(&self.clock), Arc::clone(&self.counters));
-        Ok(Some(ColdRead::new(all, (bytes_read, charge), clock, counters)))
+        Ok(Some(ColdRead::new(all, (bytes_read, charged_bytes), clock, counters)))
     }
 
     /// Stored bytes of a column that [`Self::read_rows`] would ask for.

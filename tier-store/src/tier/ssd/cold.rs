@@ -17,7 +17,6 @@ use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::io::{AlignedBuffer, BufferPool};
 use crate::table::{Chunk, Home};
-use crate::tier::Charge;
 use crate::tier::codec::{self, Part, StoredColumn};
 
 /// Columns read from disk.
@@ -42,7 +41,7 @@ pub struct ColdRead {
     columns: Vec<StoredColumn>,
     /// Bytes of the blocks that nobody else reads.
     bytes_read: u64,
-    charge: Arc<Charge>,
+    charged_bytes: u64,
     clock: Arc<dyn Clock>,
     counters: Arc<SsdCounters>,
     /// When somebody first found it incomplete.
@@ -52,22 +51,33 @@ pub struct ColdRead {
 impl ColdRead {
     pub(super) fn new(
         flights: Vec<Arc<Flight>>,
-        (bytes_read, charge): (u64, Arc<Charge>),
+        (bytes_read, charged_bytes): (u64, u64),
         clock: Arc<dyn Clock>,
         counters: Arc<SsdCounters>,
     ) -> Self {
         let columns = Vec::with_capacity(flights.len());
-        Self { flights, columns, bytes_read, charge, clock, counters, waiting_since_us: None }
+        Self { flights, columns, bytes_read, charged_bytes, clock, counters, waiting_since_us: None }
     }
 
     /// Bytes charged for it; none for what others read.
     pub fn charged_bytes(&self) -> u64 {
-        self.charge.bytes()
+        self.charged_bytes
     }
 
     /// True when polling it would not wait.
     pub fn is_ready(&self) -> bool {
         self.flights.iter().skip(self.columns.len()).all(|flight| flight.is_ready())
+    }
+
+    /// Waits for the bytes, and leaves verifying and decoding to whoever takes them.
+    pub fn poll_arrived(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        for flight in self.flights.iter().skip(self.columns.len()) {
+            if flight.poll_arrived(context).is_pending() {
+                self.waiting_since_us.get_or_insert_with(|| self.clock.now_us());
+                return Poll::Pending;
+            }
+        }
+        Poll::Ready(())
     }
 
     /// Blocks the calling thread until all columns are there. Not for async code.
@@ -159,6 +169,9 @@ pub(super) fn decoded(
         let (home, declared) = verified(chunk, column, stored.as_slice())?;
         return StoredColumn::decode(home, declared, rows, &stored.into_arrow(None)).map_err(located);
     };
+    if reads.len() != part.ranges().len() {
+        return Err(Error::Cancelled);
+    }
     let (home, declared) = described(chunk, column)?;
     for (range, bytes) in part.ranges().iter().zip(&reads) {
         codec::verify_blocks(home, range.start, bytes.as_slice())

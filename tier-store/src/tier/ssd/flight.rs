@@ -6,7 +6,7 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
 use parking_lot::Mutex;
@@ -27,10 +27,11 @@ pub(crate) struct Flight {
     /// What is read of it; `None`: all.
     part: Option<Part>,
     state: Mutex<State>,
+    /// All bytes are there, or an error is.
+    arrived: AtomicBool,
     wakers: Arc<Wakers>,
     pool: Arc<BufferPool>,
     counters: Arc<SsdCounters>,
-    /// Of the read that it belongs to.
     _charge: Arc<Charge>,
 }
 
@@ -77,8 +78,8 @@ impl Flight {
     ) -> Arc<Self> {
         reads.iter().for_each(|handle| handle.hold(Arc::clone(&charge)));
         let state = Mutex::new(State::Reading(reads.into_iter().map(Read::Pending).collect()));
-        let wakers = Arc::default();
-        Arc::new(Self { chunk, file, column, part, state, wakers, pool, counters, _charge: charge })
+        let (arrived, wakers) = (AtomicBool::new(false), Arc::default());
+        Arc::new(Self { chunk, file, column, part, state, arrived, wakers, pool, counters, _charge: charge })
     }
 
     /// True when it ended with an error: who comes now tries again.
@@ -86,24 +87,28 @@ impl Flight {
         self.state.try_lock().is_some_and(|state| matches!(&*state, State::Done(Err(_))))
     }
 
-    /// True when polling it would not wait for the disk.
+    /// True when its bytes are there, or will never be.
     pub(super) fn is_ready(&self) -> bool {
-        // Somebody else is verifying it.
-        let Some(state) = self.state.try_lock() else { return true };
-        match &*state {
-            State::Done(_) => true,
-            State::Reading(reads) => reads.iter().all(|r| !matches!(r, Read::Pending(handle) if !handle.is_ready())),
-        }
+        let pending = |read: &Read| matches!(read, Read::Pending(handle) if !handle.is_ready());
+        let arrived = || match &*self.state.try_lock()? {
+            State::Done(_) => Some(true),
+            State::Reading(reads) => Some(!reads.iter().any(pending)),
+        };
+        self.arrived.load(Ordering::Acquire) || arrived().unwrap_or(false)
     }
 
-    /// The column; verified and decoded by whoever comes first.
-    pub(super) fn poll(&self, context: &mut Context<'_>) -> Poll<Result<StoredColumn>> {
+    /// Waits for the bytes, and does nothing with them.
+    pub(super) fn poll_arrived(&self, context: &mut Context<'_>) -> Poll<()> {
+        // Somebody may be verifying them now, and holds the lock.
+        if self.arrived.load(Ordering::Acquire) {
+            return Poll::Ready(());
+        }
         let state = &mut *self.state.lock();
-        let State::Reading(reads) = state else { return Poll::Ready(done(state)) };
+        let State::Reading(reads) = state else { return Poll::Ready(()) };
         self.wakers.add(context.waker());
         let waker = Waker::from(Arc::clone(&self.wakers));
         let mut failed = None;
-        for read in reads.iter_mut() {
+        for read in reads {
             // In order: the first read not there yet has the waker. Those behind it run all the same.
             let Read::Pending(handle) = read else { continue };
             match Pin::new(handle).poll(&mut Context::from_waker(&waker)) {
@@ -115,11 +120,27 @@ impl Flight {
                 }
             }
         }
-        let there = |read| if let Read::Done(bytes) = read { Some(bytes) } else { None };
-        let read = std::mem::take(reads).into_iter().filter_map(there).collect();
-        *state = State::Done(failed.map_or_else(|| self.decoded(read), Err));
+        if let Some(error) = failed {
+            *state = State::Done(Err(error));
+        }
+        self.arrived.store(true, Ordering::Release);
         Arc::clone(&self.wakers).wake();
-        Poll::Ready(done(state))
+        Poll::Ready(())
+    }
+
+    /// The column; verified and decoded by whoever comes first.
+    pub(super) fn poll(&self, context: &mut Context<'_>) -> Poll<Result<StoredColumn>> {
+        std::task::ready!(self.poll_arrived(context));
+        let state = &mut *self.state.lock();
+        if let State::Reading(reads) = state {
+            let there = |read| if let Read::Done(bytes) = read { Some(bytes) } else { None };
+            let read = std::mem::take(reads).into_iter().filter_map(there).collect();
+            *state = State::Done(self.decoded(read));
+        }
+        Poll::Ready(match state {
+            State::Done(column) => column.clone(),
+            State::Reading(_) => Err(Error::Cancelled),
+        })
     }
 
     fn decoded(&self, read: Vec<AlignedBuffer>) -> Result<StoredColumn> {
@@ -132,12 +153,5 @@ impl Flight {
                 self.file.mark(segment.column, error);
             }
         })
-    }
-}
-
-fn done(state: &State) -> Result<StoredColumn> {
-    match state {
-        State::Done(column) => column.clone(),
-        State::Reading(_) => Err(Error::Cancelled),
     }
 }

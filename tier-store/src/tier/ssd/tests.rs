@@ -139,11 +139,11 @@ fn who_reads_what_others_read_shares_it() {
     let read = |columns: &[usize]| tier.read_columns(&chunk, columns, Admission::Prefetch).unwrap().unwrap();
     let reads = |tier: &SsdTier| tier.io().stats().reads.load(Ordering::SeqCst);
     engine.pause();
-    let (first, second) = (read(&[0, 1]), read(&[1]));
-    assert_eq!(second.charged_bytes(), 0);
-    // The first one goes; what the second wants is still read, the other column is not.
+    let (first, second, both) = (read(&[1]), read(&[1]), read(&[0, 1]));
     let charged = first.charged_bytes();
-    drop(first);
+    assert!(second.charged_bytes() == 0 && both.charged_bytes() > 0);
+    // Who goes takes what nobody else wants along; what the second one wants is still read.
+    drop((both, first));
     assert_eq!((tier.io_account().used_bytes(), second.is_ready()), (charged, false));
     let waiting = std::thread::spawn(move || second.wait().unwrap());
     let third = read(&[1]);
