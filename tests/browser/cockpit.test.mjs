@@ -103,7 +103,6 @@ test("a budget changed on the page is changed in the server, and the epoch obeys
   assert.ok(newest.reason.length > 10 && (await row.textContent()).includes(newest.reason), newest.reason);
 });
 
-// A hash join stops between batches of the side it probes: with many matches a row that takes a while.
 test("a running query is seen and can be cancelled", { timeout: 60000 }, async () => {
   const running = sql("SELECT count(*) FROM lineitem a JOIN lineitem b ON a.l_linenumber = b.l_linenumber").then(() => "ended", (e) => String(e.stderr));
   const row = page.locator("#queries tr", { hasText: "a.l_linenumber = b.l_linenumber" }).first();

@@ -2,8 +2,9 @@
 //!
 //! A task is stopped where it waits, and one that never waits also keeps its thread from all others. DataFusion's joins
 //! do not wait between their inputs, though a few rows of one side may match all of the other for minutes. So a join's
-//! output gives its thread back after every 128 batches; and where a condition drops the pairs before they are output,
-//! it is evaluated for every few thousand of them and asks.
+//! output gives its thread back after every 128 batches; and where the condition of a hash or nested-loop join drops the
+//! pairs before they are output, it is evaluated for every few thousand of them and asks. Not covered: a sort-merge join
+//! whose condition drops nearly all pairs, and a semi join without condition whose keys repeat on both sides.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
