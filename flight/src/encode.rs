@@ -131,6 +131,16 @@ fn convert(batch: &RecordBatch, wire: &SchemaRef) -> Result<RecordBatch, ArrowEr
     RecordBatch::try_new_with_options(wire.clone(), columns, &options)
 }
 
+/// Parts of a batch that leave in one message each; most batches do as they are.
+pub(crate) fn parts(batch: RecordBatch, target_bytes: usize) -> Result<Vec<RecordBatch>, ArrowError> {
+    if batch.columns().iter().map(|column| column.get_buffer_memory_size()).sum::<usize>() <= target_bytes {
+        return Ok(vec![batch]);
+    }
+    let mut parts = VecDeque::new();
+    split(batch, target_bytes, &mut parts);
+    parts.iter().map(compact_views).collect()
+}
+
 /// Slices a batch into parts of about `target_bytes`; rows of uneven size are split further where needed.
 fn split(batch: RecordBatch, target_bytes: usize, out: &mut VecDeque<RecordBatch>) {
     let rows = batch.num_rows();

@@ -11,6 +11,7 @@
 
 mod action;
 mod auth;
+mod bodies;
 mod connection;
 mod encode;
 pub mod engine;
@@ -24,6 +25,7 @@ mod prepared;
 mod proto;
 mod put;
 mod schema;
+mod sender;
 mod server;
 mod service;
 mod session;
@@ -41,5 +43,6 @@ pub use engine::*;
 pub use error::Error;
 pub use metrics::{FlightMetrics, Operation, OperationSnapshot};
 pub use options::FlightOptions;
+pub use sender::upload;
 pub use server::{FlightServer, serve};
 pub use upload::CompleteUploads;

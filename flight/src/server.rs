@@ -57,7 +57,7 @@ impl FlightServer {
         let service = FlightServiceServer::new(Service { core: self.core })
             .max_decoding_message_size(max_message_bytes)
             .max_encoding_message_size(usize::MAX);
-        CompleteUploads::new(service)
+        CompleteUploads::new(service, max_message_bytes)
     }
 
     /// Serves until `shutdown` completes and the calls under way have ended, or the drain timeout passed.

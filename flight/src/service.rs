@@ -23,6 +23,7 @@ use tonic::{Extensions, Request, Response, Status, Streaming, metadata::Metadata
 use crate::{
     action,
     auth::Credentials,
+    bodies::Bodies,
     encode::encode,
     engine::{Engine, TransactionId},
     error, info, metadata,
@@ -147,12 +148,14 @@ impl Service {
         request: Request<Streaming<FlightData>>,
         observation: &mut Observation,
     ) -> Result<PutResult, Status> {
-        let (metadata, extensions, mut messages) = request.into_parts();
+        let (metadata, extensions, messages) = request.into_parts();
         let call = self.core.admit(&metadata, &extensions).await?;
-        let first = messages
-            .message()
-            .await?
-            .ok_or_else(|| Status::invalid_argument("the stream is empty: its first message must name a command"))?;
+        let bodies = extensions.get::<Bodies>().cloned().unwrap_or_default();
+        let mut messages = messages.map(move |message| message.map(|message| bodies.restore(message)));
+        let first =
+            messages.next().await.transpose()?.ok_or_else(|| {
+                Status::invalid_argument("the stream is empty: its first message must name a command")
+            })?;
         put::dispatch(&self.core, &call, first, messages, observation).await
     }
 

@@ -1,4 +1,5 @@
-//! Uploads that end early must not look complete.
+//! Uploads as they arrive, before the gRPC layer: those that end early must not look complete, and the rows in them are
+//! not to be copied twice ([`bodies`]).
 //!
 //! When a client resets its stream, the gRPC layer reads the end of the request as if all had been sent, and an ingest
 //! would store half of it. This wrapper names the reset before that layer sees it.
@@ -16,15 +17,21 @@ use tonic::{
     server::NamedService,
 };
 
+use crate::bodies;
+
+/// The method by which rows are uploaded.
+const DO_PUT: &str = "/arrow.flight.protocol.FlightService/DoPut";
+
 /// A gRPC service whose handlers see a given-up upload as an error.
 #[derive(Debug, Clone)]
 pub struct CompleteUploads<S> {
     inner: S,
+    max_message_bytes: usize,
 }
 
 impl<S> CompleteUploads<S> {
-    pub(crate) fn new(inner: S) -> Self {
-        Self { inner }
+    pub(crate) fn new(inner: S, max_message_bytes: usize) -> Self {
+        Self { inner, max_message_bytes }
     }
 }
 
@@ -45,7 +52,13 @@ where
     }
 
     fn call(&mut self, request: http::Request<Body>) -> Self::Future {
-        self.inner.call(request.map(|body| Body::new(body.map_err(name_reset))))
+        let mut request = request.map(|body| Body::new(body.map_err(name_reset)));
+        if request.uri().path() == DO_PUT {
+            let (rest, bodies) = bodies::take(std::mem::take(request.body_mut()), self.max_message_bytes);
+            *request.body_mut() = rest;
+            request.extensions_mut().insert(bodies);
+        }
+        self.inner.call(request)
     }
 }
 

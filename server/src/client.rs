@@ -3,19 +3,27 @@
 //! It speaks nothing but Flight SQL, so it also proves that others can.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::{Schema, SchemaRef};
-use arrow_flight::FlightInfo;
 use arrow_flight::decode::FlightRecordBatchStream;
 use arrow_flight::error::FlightError;
 use arrow_flight::flight_service_client::FlightServiceClient;
 use arrow_flight::sql::client::FlightSqlServiceClient;
 use arrow_flight::sql::{
-    CommandGetTables, CommandStatementIngest, TableDefinitionOptions, TableExistsOption, TableNotExistOption,
+    CommandGetTables, CommandStatementIngest, DoPutUpdateResult, ProstMessageExt, TableDefinitionOptions,
+    TableExistsOption, TableNotExistOption,
 };
-use futures::{Stream, TryStreamExt};
+use arrow_flight::{FlightDescriptor, FlightInfo};
+use futures::{Stream, TryStreamExt, stream};
+use parking_lot::Mutex;
+use prost::Message;
+use tonic::Status;
+use tonic::body::Body;
+use tonic::codegen::http;
 use tonic::transport::{Channel, Endpoint};
+use tower::{ServiceExt, service_fn};
 
 use crate::error::{Error, Result};
 
@@ -56,6 +64,7 @@ pub enum Outcome {
 
 /// A connection.
 pub struct Client {
+    channel: Channel,
     inner: FlightSqlServiceClient<Channel>,
 }
 
@@ -71,7 +80,7 @@ impl Client {
             .connect_timeout(std::time::Duration::from_secs(5))
             .tcp_nodelay(true);
         let channel = endpoint.connect().await.map_err(|e| unreachable(root_cause(&e)))?;
-        let service = FlightServiceClient::new(channel)
+        let service = FlightServiceClient::new(channel.clone())
             .max_decoding_message_size(usize::MAX)
             .max_encoding_message_size(usize::MAX);
         let mut inner = FlightSqlServiceClient::new_from_inner(service);
@@ -79,7 +88,7 @@ impl Client {
             let password = connection.password.as_deref().unwrap_or_default();
             inner.handshake(user, password).await.map_err(|e| login_error(&e))?;
         }
-        Ok(Self { inner })
+        Ok(Self { channel, inner })
     }
 
     /// Runs one statement of any kind.
@@ -143,8 +152,34 @@ impl Client {
             options,
             ..Default::default()
         };
-        let rows = self.inner.execute_ingest(command, rows).await.map_err(ingest_error)?;
-        Ok(rows.max(0) as u64)
+        let failed = Arc::new(Mutex::new(None));
+        let failure = Arc::clone(&failed);
+        let rows = rows.map_err(move |error| {
+            *failure.lock() = Some(error);
+            Status::cancelled("the rows ended in an error")
+        });
+        let upload = terrace_flight::upload(FlightDescriptor::new_cmd(command.as_any().encode_to_vec()), rows);
+        let done = self.put(upload).await;
+        match failed.lock().take() {
+            Some(error) => Err(ingest_error(error)),
+            None => Ok(done?.record_count.max(0) as u64),
+        }
+    }
+
+    /// DoPut with an upload that is encoded already.
+    async fn put(&self, upload: Body) -> Result<DoPutUpdateResult, FlightError> {
+        let (channel, mut upload) = (self.channel.clone(), Some(upload));
+        let service = service_fn(move |request: http::Request<Body>| {
+            channel.clone().oneshot(request.map(|_| upload.take().unwrap_or_default()))
+        });
+        let mut request = tonic::Request::new(stream::empty());
+        if let Some(token) = self.inner.token() {
+            let bearer = format!("Bearer {token}").parse().map_err(|_| Status::internal("the token is not ASCII"))?;
+            request.metadata_mut().insert("authorization", bearer);
+        }
+        let mut results = FlightServiceClient::new(service).do_put(request).await?.into_inner();
+        let result = results.message().await?.ok_or_else(|| Status::internal("the server did not answer"))?;
+        Ok(DoPutUpdateResult::decode(result.app_metadata)?)
     }
 
     /// All endpoints of a result, one after another.

@@ -15,11 +15,13 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread::JoinHandle;
 
-use arrow::array::RecordBatch;
-use arrow::compute::concat_batches;
+use arrow::array::{Array, RecordBatch, RecordBatchOptions};
+use arrow::compute::concat;
+use arrow::datatypes::Schema;
 use parking_lot::Mutex;
 
 use super::ingest_memory::Share;
+use super::statistics::StatisticsBuilder;
 use super::{Chunk, ChunkId, ChunkStatistics, DeltaRows, Segment, Table, column, row_bytes};
 use crate::error::{Error, Result};
 use crate::store::{Core, Store};
@@ -265,13 +267,11 @@ pub(crate) fn write_chunk(
     batches: Vec<RecordBatch>,
     tier: &dyn Fn(usize) -> Option<TierId>,
 ) -> Result<SealedChunk> {
-    let batch = codec::normalize(&concat_batches(table.schema(), &batches)?)?;
+    let (batch, statistics) = stored_columns(table, &batches)?;
     drop(batches);
     let rows = batch.num_rows() as u32;
-    let statistics = ChunkStatistics::compute(&batch)?;
     let ids = || table.definition().columns.iter().map(|column| column.id);
-    let file = |bytes| core.ssd.new_file(bytes);
-    let encoded = codec::encode_chunk_to(&column::with_ids(&batch, ids())?, Some(&statistics), file)?;
+    let encoded = codec::write_file(&column::with_ids(&batch, ids())?, |bytes| core.ssd.new_file(bytes))?;
     drop(batch);
     let file = encoded.bytes.as_ref();
     let path = core.ssd.write_chunk(table.id(), id, file)?;
@@ -287,4 +287,24 @@ pub(crate) fn write_chunk(
     chunk.doom(&core.ssd);
     core.admit(&chunk, file, &core.start(table, &statistics, (rows, parents), tier))?;
     Ok(SealedChunk { chunk: Arc::new(chunk), statistics })
+}
+
+/// The rows as they go to their file. One column after another is put together, looked at and made narrow, so that it
+/// stays in the processor's cache meanwhile.
+fn stored_columns(table: &Table, batches: &[RecordBatch]) -> Result<(RecordBatch, ChunkStatistics)> {
+    let schema = table.schema();
+    codec::check_types(schema)?;
+    let (mut fields, mut columns) = (Vec::new(), Vec::new());
+    let mut statistics = StatisticsBuilder::default();
+    for (index, field) in schema.fields().iter().enumerate() {
+        let parts: Vec<&dyn Array> = batches.iter().map(|batch| batch.column(index).as_ref()).collect();
+        let (field, whole) = codec::normalize_column(field, &concat(&parts)?)?;
+        let stored = statistics.add(&whole, |extremes| codec::narrow_column(&field, &whole, extremes))?;
+        fields.push(stored.0);
+        columns.push(stored.1);
+    }
+    let rows = batches.iter().map(RecordBatch::num_rows).sum();
+    let options = RecordBatchOptions::new().with_row_count(Some(rows));
+    let batch = RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), columns, &options)?;
+    Ok((batch, statistics.finish(schema, rows)?))
 }

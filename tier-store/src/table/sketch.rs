@@ -26,7 +26,7 @@ const REGISTERS: usize = 256;
 /// Bits of a hash behind the register's number.
 const RANK_BITS: usize = 56;
 /// Strings up to this length lie within an Arrow view.
-const MOST_INLINE: usize = 12;
+pub(super) const MOST_INLINE: u32 = 12;
 
 /// The distinct values of some rows, roughly.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -128,6 +128,7 @@ fn tau(mut x: f64) -> f64 {
 struct Seen([u64; REGISTERS]);
 
 impl Seen {
+    #[inline]
     fn hash(&mut self, hash: u64) {
         let least = &mut self.0[(hash >> RANK_BITS) as usize];
         *least = (*least).min(hash);
@@ -186,7 +187,7 @@ impl Seen {
     fn views<T: ByteViewType + ?Sized>(&mut self, array: &GenericByteViewArray<T>) {
         for range in valid(array) {
             for (row, view) in range.clone().zip(array.views().get(range).unwrap_or_default()) {
-                self.hash(match *view as u32 as usize {
+                self.hash(match *view as u32 {
                     ..=MOST_INLINE => hash_view(*view),
                     _ => hash_long(array.value(row).as_ref()),
                 });
@@ -196,13 +197,14 @@ impl Seen {
 }
 
 /// Rows that are not null.
-fn valid(array: &dyn Array) -> impl Iterator<Item = Range<usize>> {
+pub(super) fn valid(array: &dyn Array) -> impl Iterator<Item = Range<usize>> {
     let all = array.nulls().is_none().then_some(0..array.len());
     let parts = array.nulls().into_iter().flat_map(NullBuffer::valid_slices).map(|(start, end)| start..end);
     all.into_iter().chain(parts)
 }
 
 /// A number, a date, a time or an interval.
+#[inline]
 fn hash_number<T: ArrowNativeType>(value: T) -> u64 {
     value.to_i64().map_or_else(|| hash_bytes(value.to_byte_slice()), |value| mix(value as u64))
 }
@@ -213,11 +215,13 @@ fn hash_float(value: f64) -> u64 {
 }
 
 /// A string that lies within its view: its length and its bytes, zeros behind.
+#[inline]
 fn hash_view(view: u128) -> u64 {
     mix(view as u64 ^ ((view >> 64) as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }
 
 /// The finalizer of SplitMix64: one to one, every bit of the hash depends on all bits of the value.
+#[inline]
 fn mix(word: u64) -> u64 {
     let x = word.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -226,13 +230,14 @@ fn mix(word: u64) -> u64 {
 }
 
 fn hash_bytes(bytes: &[u8]) -> u64 {
-    match bytes.len() {
-        ..=MOST_INLINE => hash_view(make_view(bytes, 0, 0)),
-        _ => hash_long(bytes),
+    match bytes.len() <= MOST_INLINE as usize {
+        true => hash_view(make_view(bytes, 0, 0)),
+        false => hash_long(bytes),
     }
 }
 
 /// Blocks of 16 bytes and the last, which overlaps the one before, by a folded multiplication each.
+#[inline]
 fn hash_long(bytes: &[u8]) -> u64 {
     let fold = |hash: u64, low: u64, high: u64| {
         let product = u128::from(low ^ hash) * u128::from(high ^ 0x8bb8_4b93_962e_acc9);

@@ -7,18 +7,15 @@
 //! A group's batch names its arrays by the ids of the columns, so that it outlives ALTER: those of dropped columns are
 //! passed over, a column that is younger than the chunk has the bounds of its constant.
 
-use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
 
 use arrow::array::{
-    Array, ArrayRef, BooleanArray, PrimitiveArray, RecordBatch, StringArray, StringViewArray, UInt64Array,
-    cast::AsArray, downcast_primitive_array, new_null_array,
+    Array, ArrayRef, BooleanArray, RecordBatch, StringArray, StringViewArray, UInt64Array, cast::AsArray,
+    new_null_array,
 };
-use arrow::compute::{
-    SortOptions, cast, concat_batches, interleave_record_batch, max, max_string, min, min_string, sort_to_indices, take,
-};
-use arrow::datatypes::{ArrowPrimitiveType, DataType, Field, Float16Type, Float32Type, Float64Type, Schema, SchemaRef};
+use arrow::compute::{SortOptions, cast, concat_batches, interleave_record_batch, sort_to_indices, take};
+use arrow::datatypes::{DataType, Field, Float16Type, Float32Type, Float64Type, Schema, SchemaRef};
 
 use super::column::{Column, Constant};
 use super::sketch::Sketch;
@@ -26,8 +23,10 @@ use super::{ColumnId, TableDefinition, TableId};
 use crate::catalog::{Catalog, Space, key, records};
 use crate::error::{Error, Result};
 
+mod extremes;
 mod sketches;
 
+use extremes::extremes;
 pub(crate) use sketches::sketch_key;
 use sketches::{ColumnSketches, TableSketches};
 
@@ -285,14 +284,20 @@ fn rows_of(batch: &RecordBatch) -> Result<ArrayRef> {
 impl ChunkStatistics {
     /// Computes bounds and sketches of every column of a chunk.
     pub fn compute(batch: &RecordBatch) -> Result<Self> {
-        let mut sketches = Vec::with_capacity(batch.num_columns());
-        let bounds = bounds(batch, |column| sketches.push(Sketch::of([column])))?;
-        Ok(Self { bounds, sketches: sketches.into() })
+        let mut builder = StatisticsBuilder::default();
+        for column in batch.columns() {
+            builder.add(column, |_| ((), Arc::clone(column)))?;
+        }
+        builder.finish(batch.schema_ref(), batch.num_rows())
     }
 
     /// Computes the bounds of every column of a chunk, and no sketches.
     pub(crate) fn bounds(batch: &RecordBatch) -> Result<Self> {
-        Ok(Self { bounds: bounds(batch, |_| ())?, sketches: ColumnSketches::default() })
+        let mut builder = StatisticsBuilder::default();
+        for column in batch.columns() {
+            builder.add_bounds(column, &Bounds::of(column)?);
+        }
+        builder.finish(batch.schema_ref(), batch.num_rows())
     }
 
     /// Smallest value, largest value and number of nulls of a column, each an array of one.
@@ -312,28 +317,44 @@ impl ChunkStatistics {
             })
         }
     }
-
-    /// Smallest and largest value of a column, where these are values of the chunk.
-    pub(crate) fn exact_bounds(&self, column: usize) -> Option<(&ArrayRef, &ArrayRef)> {
-        let [min, max, _, exact] = self.bounds.columns().get(column * PER_COLUMN..)?.first_chunk()?;
-        exact.as_boolean_opt().is_some_and(|exact| exact.value(0)).then_some((min, max))
-    }
 }
 
-/// The bounds of every column; `also` sees each column while it is in the processor's cache.
-fn bounds(batch: &RecordBatch, mut also: impl FnMut(&ArrayRef)) -> Result<RecordBatch> {
-    let mut columns: Vec<ArrayRef> = Vec::with_capacity(batch.num_columns() * PER_COLUMN + 1);
-    for array in batch.columns() {
-        let bounds = Bounds::of(array)?;
-        also(array);
-        columns.push(bounds.min);
-        columns.push(bounds.max);
-        columns.push(Arc::new(UInt64Array::from(vec![array.logical_null_count() as u64])));
-        columns.push(Arc::new(BooleanArray::from(vec![bounds.exact])));
+/// Statistics of a chunk whose columns come one after another.
+#[derive(Debug, Default)]
+pub(crate) struct StatisticsBuilder {
+    bounds: Vec<ArrayRef>,
+    sketches: Vec<Option<Sketch>>,
+}
+
+impl StatisticsBuilder {
+    /// Adds the next column. Returns what `store` makes of it, told its extremes where they are values of the column: an
+    /// array of the same values in a perhaps narrower type, which is quicker to sketch.
+    pub(crate) fn add<T>(
+        &mut self,
+        column: &ArrayRef,
+        store: impl FnOnce(Option<(&ArrayRef, &ArrayRef)>) -> (T, ArrayRef),
+    ) -> Result<(T, ArrayRef)> {
+        let bounds = Bounds::of(column)?;
+        let stored = store(bounds.exact.then_some((&bounds.min, &bounds.max)));
+        self.sketches.push(Sketch::of([&stored.1]));
+        self.add_bounds(column, &bounds);
+        Ok(stored)
     }
-    columns.push(Arc::new(UInt64Array::from(vec![batch.num_rows() as u64])));
-    let ids: Vec<u32> = (0..batch.num_columns() as u32).collect();
-    Ok(RecordBatch::try_new(group_schema(&batch.schema(), &ids), columns)?)
+
+    fn add_bounds(&mut self, column: &ArrayRef, bounds: &Bounds) {
+        self.bounds.push(Arc::clone(&bounds.min));
+        self.bounds.push(Arc::clone(&bounds.max));
+        self.bounds.push(Arc::new(UInt64Array::from(vec![column.logical_null_count() as u64])));
+        self.bounds.push(Arc::new(BooleanArray::from(vec![bounds.exact])));
+    }
+
+    /// The statistics of a chunk of these columns.
+    pub(crate) fn finish(mut self, schema: &Schema, rows: usize) -> Result<ChunkStatistics> {
+        self.bounds.push(Arc::new(UInt64Array::from(vec![rows as u64])));
+        let ids: Vec<u32> = (0..schema.fields().len() as u32).collect();
+        let bounds = RecordBatch::try_new(group_schema(schema, &ids), self.bounds)?;
+        Ok(ChunkStatistics { bounds, sketches: self.sketches.into() })
+    }
 }
 
 struct Bounds {
@@ -391,56 +412,6 @@ impl Bounds {
     }
 }
 
-/// The smallest and the largest value in one pass each, for the types that have a kernel for it.
-fn extremes(array: &dyn Array) -> Option<(ArrayRef, ArrayRef)> {
-    fn of<T: ArrowPrimitiveType>(array: &PrimitiveArray<T>) -> Option<(ArrayRef, ArrayRef)> {
-        let one = |value: T::Native| -> ArrayRef {
-            Arc::new(PrimitiveArray::<T>::from_value(value, 1).with_data_type(array.data_type().clone()))
-        };
-        Some((one(min(array)?), one(max(array)?)))
-    }
-    downcast_primitive_array! {
-        array => of(array),
-        DataType::Utf8View => {
-            let one = |value: &str| -> ArrayRef { Arc::new(StringViewArray::from(vec![value])) };
-            let (min, max) = view_extremes(array.as_string_view())?;
-            Some((one(min), one(max)))
-        }
-        DataType::Utf8 => {
-            let one = |value: &str| -> ArrayRef { Arc::new(StringArray::from(vec![value])) };
-            let array = array.as_string::<i32>();
-            Some((one(min_string(array)?), one(max_string(array)?)))
-        }
-        _ => None,
-    }
-}
-
-/// Smallest and largest string. A view has the first four bytes of its value in it, which settle most comparisons.
-fn view_extremes(array: &StringViewArray) -> Option<(&str, &str)> {
-    let first_bytes = |view: &u128| ((view >> 32) as u32).swap_bytes();
-    let (mut least, mut greatest) = (u32::MAX, 0);
-    let (mut min, mut max): (Option<(&u128, &str)>, _) = (None, None);
-    for (row, view) in array.views().iter().enumerate() {
-        let bytes = first_bytes(view);
-        if (bytes > least && bytes < greatest) || array.nulls().is_some_and(|nulls| nulls.is_null(row)) {
-            continue;
-        }
-        let beats = |best: Option<(&u128, &str)>, wanted: Ordering| {
-            best.is_none_or(|(known, text)| {
-                let ordering = bytes.cmp(&first_bytes(known));
-                ordering == wanted || (ordering.is_eq() && view != known && array.value(row).cmp(text) == wanted)
-            })
-        };
-        if beats(min, Ordering::Less) {
-            (least, min) = (bytes, Some((view, array.value(row))));
-        }
-        if beats(max, Ordering::Greater) {
-            (greatest, max) = (bytes, Some((view, array.value(row))));
-        }
-    }
-    Some((min?.1, max?.1))
-}
-
 /// The first value in ascending or descending order, for any type that has one.
 fn first_by_order(array: &ArrayRef, descending: bool) -> Result<ArrayRef> {
     let options = SortOptions { descending, nulls_first: false };
@@ -484,25 +455,6 @@ mod tests {
             Arc::new(Float64Array::from(floats)),
         ];
         ChunkStatistics::compute(&RecordBatch::try_new(Arc::new(schema), columns).unwrap()).unwrap()
-    }
-
-    #[test]
-    fn extremes_of_strings_are_those_of_their_order() {
-        let mut rng = StdRng::seed_from_u64(11);
-        for round in 0..2000 {
-            let (rows, letters) = (rng.random_range(1..40), rng.random_range(1..4_u8));
-            let mut text = || -> String {
-                let len = rng.random_range(0..20);
-                (0..len)
-                    .map(|_| char::from(if rng.random_bool(0.02) { 0 } else { b'a' + rng.random_range(0..letters) }))
-                    .collect()
-            };
-            let values: Vec<Option<String>> = (0..rows).map(|row| (row % 5 != 4).then(&mut text)).collect();
-            let array = StringViewArray::from_iter(values.iter().map(Option::as_deref));
-            let present = || values.iter().flatten().map(String::as_str);
-            let expected = present().min().zip(present().max());
-            assert_eq!(view_extremes(&array), expected, "round {round}: {values:?}");
-        }
     }
 
     #[test]

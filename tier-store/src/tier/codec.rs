@@ -27,12 +27,14 @@ use arrow::datatypes::{Schema, SchemaRef};
 use crate::error::{Error, Result};
 use crate::table::Home;
 
+pub(crate) use compact::normalize_column;
 pub use compact::{PAGE_ROWS, long_bytes, normalize, slice_column};
 pub use decode::decode_column;
 pub use encode::{
-    ChunkHeader, EncodedChunk, PREFIX_BYTES, check_schema_version, encode_chunk, encode_chunk_to, read_header,
-    schema_len,
+    ChunkHeader, EncodedChunk, PREFIX_BYTES, check_schema_version, encode_chunk, read_header, schema_len,
 };
+pub(crate) use encode::{check_types, write_file};
+pub(crate) use narrow::narrow_column;
 pub use narrow::{Encoding, StoredColumn, decode_image, decode_stored, image, stored};
 pub use part::Part;
 pub use stamp::{Stamp, check_stamp};

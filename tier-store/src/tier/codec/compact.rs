@@ -23,19 +23,22 @@ static EMPTY: LazyLock<Buffer> = LazyLock::new(|| Buffer::from(Vec::<u8>::new())
 /// A batch of the same rows that holds no bytes but its own: slices are copied, dictionaries replaced by their values
 /// (the schema changes accordingly), view columns laid out by pages; nested types all the way down.
 pub fn normalize(batch: &RecordBatch) -> Result<RecordBatch> {
-    let mut fields = Vec::with_capacity(batch.num_columns());
-    let mut columns = Vec::with_capacity(batch.num_columns());
-    for (field, column) in batch.schema_ref().fields().iter().zip(batch.columns()) {
-        let field = without_dictionaries_in_field(field);
-        let column = match column.data_type() == field.data_type() {
-            true => compacted(column),
-            false => arrow::compute::cast(column, field.data_type())?,
-        };
-        columns.push(paged(&column)?);
-        fields.push(field);
-    }
+    let columns = batch.schema_ref().fields().iter().zip(batch.columns());
+    let columns = columns.map(|(field, column)| normalize_column(field, column)).collect::<Result<Vec<_>>>()?;
+    let (fields, columns): (Vec<_>, Vec<_>) = columns.into_iter().unzip();
     let schema = Schema::new_with_metadata(fields, batch.schema_ref().metadata().clone());
     rebuilt(batch, Arc::new(schema), columns)
+}
+
+/// One column of [`normalize`], and its field.
+pub(crate) fn normalize_column(field: &FieldRef, column: &ArrayRef) -> Result<(FieldRef, ArrayRef)> {
+    let field = without_dictionaries_in_field(field);
+    let column = match column.data_type() == field.data_type() {
+        true => compacted(column),
+        false => arrow::compute::cast(column, field.data_type())?,
+    };
+    let column = paged(&column)?;
+    Ok((field, column))
 }
 
 /// The batch with its view columns laid out by pages.

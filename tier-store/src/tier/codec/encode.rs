@@ -13,7 +13,7 @@ use super::{
     stamp,
 };
 use crate::error::{Error, Result};
-use crate::table::{ChunkStatistics, Home};
+use crate::table::Home;
 
 /// A chunk as it goes to its file.
 #[derive(Debug, Clone)]
@@ -39,26 +39,29 @@ pub struct ChunkHeader {
 /// decimals stored as narrow as they go. Fails with
 /// [`Error::Unsupported`], naming the column, for dictionary, union and run-end encoded types.
 pub fn encode_chunk(batch: &RecordBatch) -> Result<EncodedChunk> {
-    encode_chunk_to(batch, None, |bytes| Ok(Vec::with_capacity(bytes)))
+    check_types(batch.schema_ref())?;
+    write_file(&narrow::narrow(&compact::page_views(batch)?)?, |bytes| Ok(Vec::with_capacity(bytes)))
 }
 
-/// The same into a file that `open` makes, told about how many bytes there will be; `statistics` of the batch spare
-/// looking for the columns' least and greatest values.
-pub fn encode_chunk_to<File: Write + AsRef<[u8]> + AsMut<[u8]>>(
-    batch: &RecordBatch,
-    statistics: Option<&ChunkStatistics>,
-    open: impl FnOnce(usize) -> Result<File>,
-) -> Result<EncodedChunk<File>> {
-    for field in batch.schema_ref().fields() {
+/// Fails with [`Error::Unsupported`], naming the column, for types that chunk files cannot hold.
+pub(crate) fn check_types(schema: &Schema) -> Result<()> {
+    for field in schema.fields() {
         if let Some(unsupported) = unsupported(field.data_type()) {
             return Err(Error::Unsupported(format!("column '{}' of type {unsupported}", field.name())));
         }
     }
-    let batch = narrow::narrow(&compact::page_views(batch)?, statistics)?;
+    Ok(())
+}
+
+/// Encodes a batch of columns as they are stored, into a file that `open` makes, told about how many bytes there will be.
+pub(crate) fn write_file<File: Write + AsRef<[u8]> + AsMut<[u8]>>(
+    batch: &RecordBatch,
+    open: impl FnOnce(usize) -> Result<File>,
+) -> Result<EncodedChunk<File>> {
     let mut metadata = batch.schema_ref().metadata().clone();
     metadata.insert(FORMAT_VERSION_KEY.into(), FORMAT_VERSION.to_string());
     let schema: Arc<Schema> = Arc::new(batch.schema_ref().as_ref().clone().with_metadata(metadata));
-    let batch = batch.with_schema(Arc::clone(&schema))?;
+    let batch = batch.clone().with_schema(Arc::clone(&schema))?;
     let options = IpcWriteOptions::try_new(64, false, MetadataVersion::V5)?;
     let capacity = batch.get_array_memory_size() + 4096 + 512 * batch.num_columns();
     let mut writer = FileWriter::try_new_with_options(open(capacity)?, &schema, options)?;

@@ -18,7 +18,7 @@ use arrow::datatypes::{
 
 use super::{ColumnLayout, corrupt, decode_column, slice_column};
 use crate::error::Result;
-use crate::table::{ChunkStatistics, Home};
+use crate::table::Home;
 
 /// Key of the declared type in the metadata of a field that is stored in a narrower one.
 const DECLARED_TYPE_KEY: &str = "terrace.type";
@@ -147,24 +147,25 @@ pub fn decode_image(home: &Home, declared: &DataType, rows: usize, image: &Buffe
     }
 }
 
-/// The batch with each column in the narrowest type that holds it; `statistics` of it may be known already.
-pub(super) fn narrow(batch: &RecordBatch, statistics: Option<&ChunkStatistics>) -> Result<RecordBatch> {
-    let (mut fields, mut columns) = (Vec::<FieldRef>::new(), Vec::new());
-    for (index, (field, column)) in batch.schema_ref().fields().iter().zip(batch.columns()).enumerate() {
-        let extremes = statistics.and_then(|known| known.exact_bounds(index)).unwrap_or((column, column));
-        let narrowed = narrowest(column, extremes).and_then(|to| converted(column, &to));
-        let declared = (DECLARED_TYPE_KEY.to_owned(), column.data_type().to_string());
-        fields.push(match &narrowed {
-            Some(array) => {
-                let stored = Field::new(field.name(), array.data_type().clone(), field.is_nullable());
-                Arc::new(stored.with_metadata([declared].into()))
-            }
-            None => Arc::clone(field),
-        });
-        columns.push(narrowed.unwrap_or_else(|| Arc::clone(column)));
-    }
+/// The batch with each column in the narrowest type that holds it.
+pub(super) fn narrow(batch: &RecordBatch) -> Result<RecordBatch> {
+    let columns = batch.schema_ref().fields().iter().zip(batch.columns());
+    let (fields, columns): (Vec<_>, Vec<_>) = columns.map(|(field, column)| narrow_column(field, column, None)).unzip();
     let schema = Schema::new_with_metadata(fields, batch.schema_ref().metadata().clone());
     super::compact::rebuilt(batch, Arc::new(schema), columns)
+}
+
+/// A column in the narrowest type that holds it, and its field; its least and its greatest value may be known already.
+pub(crate) fn narrow_column(
+    field: &FieldRef,
+    column: &ArrayRef,
+    extremes: Option<(&ArrayRef, &ArrayRef)>,
+) -> (FieldRef, ArrayRef) {
+    let narrowed = narrowest(column, extremes.unwrap_or((column, column))).and_then(|to| converted(column, &to));
+    let Some(array) = narrowed else { return (Arc::clone(field), Arc::clone(column)) };
+    let declared = (DECLARED_TYPE_KEY.to_owned(), column.data_type().to_string());
+    let stored = Field::new(field.name(), array.data_type().clone(), field.is_nullable());
+    (Arc::new(stored.with_metadata([declared].into())), array)
 }
 
 /// The field as the table declares it.

@@ -1,0 +1,267 @@
+//! The bodies of uploaded Flight messages, each copied once, into memory of its own that Arrow can read in place.
+//!
+//! The gRPC layer gathers a message as a whole, where its body begins at any address, and Arrow copies values that are
+//! not aligned. So the bodies are taken out before that layer: what it sees are messages without them.
+//!
+//! ```text
+//!   frames -> | flag, length | descriptor, header, metadata | body |   -> | flag, length | descriptor, ... | -> gRPC
+//!                                                              |
+//!                                                              `-> aligned memory -> Bodies -> put
+//! ```
+
+use std::{collections::VecDeque, sync::Arc};
+
+use arrow::buffer::{Buffer, MutableBuffer};
+use arrow_flight::FlightData;
+use bytes::{Buf, Bytes};
+use futures::stream;
+use http_body::Frame;
+use http_body_util::{BodyExt, StreamBody};
+use parking_lot::Mutex;
+use prost::decode_length_delimiter;
+use tonic::{Status, body::Body};
+
+/// A flag and the length of the message.
+const PREFIX_BYTES: usize = 5;
+/// What the number, type and length of a field take at most.
+const FIELD_BYTES: usize = 20;
+/// Type of a field that begins with its length.
+const WITH_LENGTH: usize = 2;
+/// The field `data_body` of a `FlightData`: its number, 1000, and its type.
+pub(crate) const BODY_KEY: usize = 1000 << 3 | WITH_LENGTH;
+
+/// Bodies taken out of messages that the gRPC layer has not handed over yet, in their order.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Bodies(Arc<Mutex<VecDeque<Option<Bytes>>>>);
+
+impl Bodies {
+    /// The body of the next message goes back into it.
+    pub(crate) fn restore(&self, message: FlightData) -> FlightData {
+        match self.0.lock().pop_front().flatten() {
+            Some(data_body) => FlightData { data_body, ..message },
+            None => message,
+        }
+    }
+}
+
+/// An upload of Flight messages without their bodies, and these. A message of more than `max_message_bytes`, or packed,
+/// and all behind it are left as they are, for the gRPC layer to refuse.
+pub(crate) fn take(upload: Body, max_message_bytes: usize) -> (Body, Bodies) {
+    let bodies = Bodies::default();
+    let reader = Reader {
+        upload,
+        input: Bytes::new(),
+        message: Message::default(),
+        refused: false,
+        max_message_bytes,
+        bodies: bodies.clone(),
+    };
+    let frames = stream::try_unfold(reader, |mut reader| async move {
+        Ok::<_, Status>(reader.next().await?.map(|frame| (frame, reader)))
+    });
+    (Body::new(StreamBody::new(frames)), bodies)
+}
+
+struct Reader {
+    upload: Body,
+    input: Bytes,
+    message: Message,
+    refused: bool,
+    max_message_bytes: usize,
+    bodies: Bodies,
+}
+
+impl Reader {
+    async fn next(&mut self) -> Result<Option<Frame<Bytes>>, Status> {
+        loop {
+            if let Some(part) = self.part() {
+                return Ok(Some(Frame::data(part)));
+            }
+            let Some(frame) = self.upload.frame().await.transpose()? else {
+                let whole = self.message.head.is_empty();
+                return if whole { Ok(None) } else { Err(Status::internal("the upload ends within a message")) };
+            };
+            match frame.into_data() {
+                Ok(data) => self.input = data,
+                Err(trailers) => return Ok(Some(trailers)),
+            }
+        }
+    }
+
+    /// The next message without its body; `None` when there is more of it to come.
+    fn part(&mut self) -> Option<Bytes> {
+        if self.refused {
+            return Some(std::mem::take(&mut self.input)).filter(|input| !input.is_empty());
+        }
+        if !self.message.fill(&mut self.input, PREFIX_BYTES) {
+            return None;
+        }
+        let [packed, length @ ..] = self.message.head.first_chunk::<PREFIX_BYTES>()?;
+        let length = u32::from_be_bytes(*length) as usize;
+        if *packed != 0 || length > self.max_message_bytes {
+            self.refused = true;
+            return Some(std::mem::take(&mut self.message).head.into());
+        }
+        if !self.message.read(&mut self.input, PREFIX_BYTES + length) {
+            return None;
+        }
+        let Message { mut head, body, .. } = std::mem::take(&mut self.message);
+        let length = (head.len() - PREFIX_BYTES) as u32;
+        head.get_mut(1..PREFIX_BYTES)?.copy_from_slice(&length.to_be_bytes());
+        self.bodies.0.lock().push_back(body.map(|body| shared(body.into())));
+        Some(head.into())
+    }
+}
+
+/// The bytes of a buffer, without a copy.
+pub(crate) fn shared(buffer: Buffer) -> Bytes {
+    struct Owner(Buffer);
+    impl AsRef<[u8]> for Owner {
+        fn as_ref(&self) -> &[u8] {
+            &self.0
+        }
+    }
+    Bytes::from_owner(Owner(buffer))
+}
+
+/// A message, or the beginning of one.
+#[derive(Default)]
+struct Message {
+    /// The prefix and all fields but the body.
+    head: Vec<u8>,
+    /// How much of `head` are whole fields, behind the prefix; past its end while one is not complete.
+    fields: usize,
+    body: Option<MutableBuffer>,
+    /// Bytes of the body to come.
+    missing: usize,
+    /// Bytes left out of `head`.
+    taken: usize,
+}
+
+impl Message {
+    /// Moves input until `head` has so many bytes; false when the input ended before.
+    fn fill(&mut self, input: &mut Bytes, bytes: usize) -> bool {
+        let wanted = bytes.saturating_sub(self.head.len()).min(input.len());
+        self.head.extend_from_slice(&input.split_to(wanted));
+        self.head.len() >= bytes
+    }
+
+    /// Reads on to the end of a message of `bytes`, its prefix included; false when the input ended before.
+    fn read(&mut self, input: &mut Bytes, bytes: usize) -> bool {
+        self.fields = self.fields.max(PREFIX_BYTES);
+        loop {
+            if let Some(body) = &mut self.body {
+                let part = input.split_to(self.missing.min(input.len()));
+                body.extend_from_slice(&part);
+                self.missing -= part.len();
+            }
+            let end = bytes - self.taken;
+            if self.missing > 0 {
+                return false;
+            }
+            if self.fields >= end {
+                return self.fill(input, end);
+            }
+            if !self.fill(input, end.min(self.fields + FIELD_BYTES)) {
+                return false;
+            }
+            let Some((key, start, length)) = self.field().filter(|(_, start, length)| *length <= end - start) else {
+                // Not a field with a length, or not one at all: the gRPC layer makes of the rest what it can.
+                self.fields = end;
+                continue;
+            };
+            if key != BODY_KEY {
+                self.fields = start + length;
+                continue;
+            }
+            // What was read beyond the field's length goes back behind it.
+            let read = self.head.split_off(start);
+            let (body, rest) = read.split_at(length.min(read.len()));
+            self.head.truncate(self.fields);
+            self.taken += start - self.fields + length;
+            self.head.extend_from_slice(rest);
+            self.missing = length - body.len();
+            let mut aligned = MutableBuffer::with_capacity(length);
+            aligned.extend_from_slice(body);
+            self.body = Some(aligned);
+        }
+    }
+
+    /// Number and type of the field that begins at `fields`, where its bytes begin, and how many they are.
+    fn field(&self) -> Option<(usize, usize, usize)> {
+        let mut rest = self.head.get(self.fields..)?;
+        let key = decode_length_delimiter(&mut rest).ok().filter(|key| key & 7 == WITH_LENGTH)?;
+        let length = decode_length_delimiter(&mut rest).ok()?;
+        Some((key, self.head.len() - rest.remaining(), length))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use futures::{TryStreamExt, executor::block_on};
+    use proptest::prelude::*;
+    use prost::Message as _;
+
+    use super::*;
+
+    fn framed(message: &[u8]) -> Vec<u8> {
+        [&[0], &(message.len() as u32).to_be_bytes()[..], message].concat()
+    }
+
+    /// What comes out of `bytes` that arrive in parts of `step`: as the gRPC layer sees it, and as a handler does.
+    fn passed(bytes: &[u8], step: usize, max: usize) -> (Result<Vec<u8>, Status>, Result<Vec<FlightData>, Status>) {
+        let upload = || {
+            let frames: Vec<_> = bytes.chunks(step).map(|part| Ok(Frame::data(Bytes::copy_from_slice(part)))).collect();
+            take(Body::new(StreamBody::new(stream::iter::<Vec<Result<_, Status>>>(frames))), max)
+        };
+        let seen = block_on(upload().0.collect()).map(|seen| seen.to_bytes().to_vec());
+        let (rest, bodies) = upload();
+        let decoder = tonic_prost::ProstCodec::<FlightData, FlightData>::raw_decoder(Default::default());
+        let messages = tonic::Streaming::new_request(decoder, rest, None, Some(max));
+        (seen, block_on(messages.map_ok(|message| bodies.restore(message)).try_collect()))
+    }
+
+    #[test]
+    fn fields_around_a_body_stay_and_what_is_refused_passes_as_it_is() {
+        let message =
+            FlightData { data_header: "head".into(), data_body: vec![7; 100].into(), ..FlightData::default() };
+        let meta = FlightData { app_metadata: "behind".into(), ..FlightData::default() };
+        let bytes = [framed(&[message.encode_to_vec(), meta.encode_to_vec()].concat()), framed(&[])].concat();
+        let (seen, messages) = passed(&bytes, 13, 1000);
+        assert!(seen.unwrap().len() < 40);
+        let whole = FlightData { app_metadata: "behind".into(), ..message };
+        assert_eq!(messages.unwrap(), [whole, FlightData::default()]);
+
+        let (seen, messages) = passed(&bytes, 13, 100);
+        assert_eq!(seen.unwrap(), bytes);
+        assert_eq!(messages.unwrap_err().code(), tonic::Code::OutOfRange);
+        let (seen, _) = passed(&bytes[..60], 13, 1000);
+        assert_eq!(seen.unwrap_err().code(), tonic::Code::Internal);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2000))]
+
+        /// Whatever is in a message, it is read as the gRPC layer alone would read it, or refused.
+        #[test]
+        fn messages_mean_the_same_without_their_bodies(
+            header in prop::collection::vec(any::<u8>(), 0..50),
+            body in prop::collection::vec(any::<u8>(), 0..300),
+            damage in prop::option::of((any::<prop::sample::Index>(), any::<u8>())),
+            step in 1_usize..400,
+        ) {
+            let message = FlightData { data_header: header.into(), data_body: body.into(), ..FlightData::default() };
+            let mut fields = message.encode_to_vec();
+            if let (Some((at, value)), false) = (damage, fields.is_empty()) {
+                let at = at.index(fields.len());
+                fields[at] = value;
+            }
+            let (_, messages) = passed(&[framed(&fields), framed(&fields)].concat(), step, 1 << 20);
+            match FlightData::decode(fields.as_slice()) {
+                Ok(expected) => prop_assert_eq!(messages.unwrap(), vec![expected.clone(), expected]),
+                Err(_) => prop_assert!(messages.is_err()),
+            }
+        }
+    }
+}

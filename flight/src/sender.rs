@@ -1,0 +1,225 @@
+//! Rows of a client on their way to a server.
+//!
+//! The values go to the socket from the buffers in which Arrow holds them: the upload is a sequence of pieces, small ones
+//! copied together, large ones shared. It is gRPC and Flight as any other server reads it.
+
+use std::collections::VecDeque;
+
+use arrow::{
+    array::RecordBatch,
+    buffer::Buffer,
+    compute::cast,
+    datatypes::{DataType, Schema},
+    error::ArrowError,
+};
+use arrow_flight::{FlightData, FlightDescriptor};
+use arrow_ipc::{root_as_message, writer::StreamEncoder};
+use bytes::Bytes;
+use futures::{Stream, StreamExt, TryStreamExt, stream};
+use http_body::Frame;
+use http_body_util::StreamBody;
+use prost::{EncodeError, Message, encode_length_delimiter};
+use tonic::{Status, body::Body};
+
+use crate::{
+    bodies::{BODY_KEY, shared},
+    encode::parts,
+    error,
+};
+
+/// Larger batches are sent in parts.
+const MESSAGE_BYTES: usize = 2 << 20;
+/// Pieces of fewer bytes are copied together: each piece is a frame, and a system call.
+const SMALL_BYTES: usize = 16 << 10;
+/// Before the metadata of an IPC message: a marker and its length.
+const IPC_PREFIX_BYTES: usize = 8;
+
+/// What a DoPut sends: `descriptor`, which says what the rows are for, and the rows. Dictionaries leave as their values.
+/// A client whose rows end in an error gives the upload up.
+pub fn upload(
+    descriptor: FlightDescriptor,
+    rows: impl Stream<Item = Result<RecordBatch, Status>> + Send + 'static,
+) -> Body {
+    let mut sender = Sender { descriptor: Some(descriptor), encoder: None };
+    let frames = rows
+        .map(move |batch| sender.frames(batch?).map_err(error::encoding))
+        .map_ok(|frames| stream::iter(frames.into_iter().map(|bytes| Ok::<_, Status>(Frame::data(bytes)))))
+        .try_flatten();
+    Body::new(StreamBody::new(frames))
+}
+
+struct Sender {
+    /// Until it is sent, which is with the schema.
+    descriptor: Option<FlightDescriptor>,
+    encoder: Option<StreamEncoder>,
+}
+
+impl Sender {
+    fn frames(&mut self, batch: RecordBatch) -> Result<Vec<Bytes>, ArrowError> {
+        let batch = without_dictionaries(batch)?;
+        let mut encoder = match self.encoder.take() {
+            Some(encoder) => encoder,
+            None => StreamEncoder::try_new(batch.schema_ref())?,
+        };
+        let mut frames = Vec::new();
+        for part in parts(batch, MESSAGE_BYTES)? {
+            let pieces = encoder.encode(&part)?.into_iter();
+            let mut stream: VecDeque<Buffer> = pieces.filter(|piece| !piece.is_empty()).collect();
+            while !stream.is_empty() {
+                self.message(&mut stream, &mut frames)?;
+            }
+        }
+        self.encoder = Some(encoder);
+        Ok(frames)
+    }
+
+    /// The next message of an IPC stream as one of Flight.
+    fn message(&mut self, stream: &mut VecDeque<Buffer>, frames: &mut Vec<Bytes>) -> Result<(), ArrowError> {
+        let damaged = || ArrowError::IpcError("the encoder gave no IPC stream".to_owned());
+        let prefix = take(stream, IPC_PREFIX_BYTES).iter().flat_map(|part| part.iter().copied()).collect::<Vec<_>>();
+        let length = prefix.last_chunk().map(|length| u32::from_le_bytes(*length)).ok_or_else(damaged)?;
+        let header = take(stream, length as usize).iter().flat_map(|part| part.iter().copied()).collect::<Vec<_>>();
+        let body_bytes = root_as_message(&header).ok().and_then(|m| usize::try_from(m.bodyLength()).ok());
+        let body_bytes = body_bytes.ok_or_else(damaged)?;
+
+        let message = FlightData {
+            flight_descriptor: self.descriptor.take(),
+            data_header: header.into(),
+            ..FlightData::default()
+        };
+        // A flag and a length, then the fields.
+        let mut small = vec![0; 5];
+        message.encode(&mut small).map_err(unencodable)?;
+        if body_bytes > 0 {
+            encode_length_delimiter(BODY_KEY, &mut small).map_err(unencodable)?;
+            encode_length_delimiter(body_bytes, &mut small).map_err(unencodable)?;
+        }
+        let bytes = u32::try_from(small.len() - 5 + body_bytes)
+            .map_err(|_| ArrowError::IpcError(format!("a row of {body_bytes} bytes is too large to be sent")))?;
+        if let Some([_, length @ ..]) = small.first_chunk_mut::<5>() {
+            *length = bytes.to_be_bytes();
+        }
+        for piece in take(stream, body_bytes) {
+            if piece.len() < SMALL_BYTES {
+                small.extend_from_slice(&piece);
+                continue;
+            }
+            if !small.is_empty() {
+                frames.push(std::mem::take(&mut small).into());
+            }
+            frames.push(shared(piece));
+        }
+        if !small.is_empty() {
+            frames.push(small.into());
+        }
+        Ok(())
+    }
+}
+
+fn unencodable(error: EncodeError) -> ArrowError {
+    ArrowError::IpcError(error.to_string())
+}
+
+/// The next `bytes` of a stream in pieces.
+fn take(stream: &mut VecDeque<Buffer>, mut bytes: usize) -> Vec<Buffer> {
+    let mut taken = Vec::new();
+    while bytes > 0
+        && let Some(mut piece) = stream.pop_front()
+    {
+        if piece.len() > bytes {
+            stream.push_front(piece.slice(bytes));
+            piece = piece.slice_with_length(0, bytes);
+        }
+        bytes -= piece.len();
+        taken.push(piece);
+    }
+    taken
+}
+
+fn without_dictionaries(batch: RecordBatch) -> Result<RecordBatch, ArrowError> {
+    let is_dictionary = |data_type: &DataType| matches!(data_type, DataType::Dictionary(..));
+    if !batch.schema_ref().fields().iter().any(|field| is_dictionary(field.data_type())) {
+        return Ok(batch);
+    }
+    let (mut fields, mut columns) = (Vec::new(), Vec::new());
+    for (field, column) in batch.schema_ref().fields().iter().zip(batch.columns()) {
+        let data_type = match column.data_type() {
+            DataType::Dictionary(_, values) => values.as_ref(),
+            other => other,
+        };
+        fields.push(field.as_ref().clone().with_data_type(data_type.clone()));
+        columns.push(cast(column, data_type)?);
+    }
+    let schema = Schema::new_with_metadata(fields, batch.schema_ref().metadata().clone());
+    RecordBatch::try_new(schema.into(), columns)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::sync::Arc;
+
+    use arrow::array::{
+        ArrayRef, BooleanArray, Decimal128Array, DictionaryArray, Int64Array, ListArray, StringViewArray,
+    };
+    use arrow::datatypes::{Int32Type, Int64Type};
+    use arrow_flight::decode::FlightRecordBatchStream;
+    use futures::executor::block_on;
+    use http_body_util::BodyExt;
+
+    use super::*;
+    use crate::bodies;
+
+    fn batch(rows: i64) -> RecordBatch {
+        let views = (0..rows).map(|i| (i % 7 != 0).then(|| format!("{i} {}", "long ".repeat((i % 9) as usize))));
+        let dictionary: DictionaryArray<Int32Type> =
+            (0..rows).map(|i| ["a", "b"].get(i as usize % 3).copied()).collect();
+        let columns: [(&str, ArrayRef); 6] = [
+            ("i", Arc::new(Int64Array::from_iter_values(0..rows))),
+            ("d", Arc::new(Decimal128Array::from_iter((0..rows).map(|i| (i % 5 > 0).then_some(i128::from(i)))))),
+            ("v", Arc::new(StringViewArray::from_iter(views))),
+            ("k", Arc::new(dictionary)),
+            ("b", Arc::new(BooleanArray::from_iter((0..rows).map(|i| Some(i % 3 == 0))))),
+            ("l", Arc::new(ListArray::from_iter_primitive::<Int64Type, _, _>((0..rows).map(|i| Some(vec![Some(i)]))))),
+        ];
+        RecordBatch::try_from_iter_with_nullable(columns.map(|(name, column)| (name, column, true))).unwrap()
+    }
+
+    /// What a server makes of an upload, whose bytes arrive `step` at a time.
+    fn received(upload: Body, step: usize) -> (Vec<FlightData>, Vec<RecordBatch>) {
+        let bytes = block_on(upload.collect()).unwrap().to_bytes();
+        let frames = bytes.chunks(step).map(|part| Ok::<_, Status>(Frame::data(Bytes::copy_from_slice(part))));
+        let (rest, bodies) =
+            bodies::take(Body::new(StreamBody::new(stream::iter(frames.collect::<Vec<_>>()))), 1 << 30);
+        let decoder = tonic_prost::ProstCodec::<FlightData, FlightData>::raw_decoder(Default::default());
+        let messages = tonic::Streaming::new_request(decoder, rest, None, None);
+        let messages: Vec<_> = block_on(messages.map_ok(|message| bodies.restore(message)).try_collect()).unwrap();
+        let again = stream::iter(messages.clone().into_iter().map(Ok));
+        (messages, block_on(FlightRecordBatchStream::new_from_flight_data(again).try_collect()).unwrap())
+    }
+
+    #[test]
+    fn rows_arrive_as_they_left_however_the_bytes_are_cut() {
+        let sent = vec![batch(3), batch(0), batch(5000), batch(100_000).slice(17, 90_000)];
+        let expected: Vec<_> = sent.iter().map(|batch| without_dictionaries(batch.clone()).unwrap()).collect();
+        let schema = expected[0].schema();
+        let expected = arrow::compute::concat_batches(&schema, &expected).unwrap();
+        for step in [1 << 20, 9973, 1] {
+            let rows = stream::iter(sent.clone().into_iter().map(Ok));
+            let descriptor = FlightDescriptor::new_cmd("what for");
+            let (messages, batches) = received(upload(descriptor.clone(), rows), step);
+            assert_eq!(arrow::compute::concat_batches(&schema, &batches).unwrap(), expected);
+            assert!(messages.iter().all(|message| message.data_body.as_ptr().align_offset(64) == 0));
+            assert_eq!(messages[0].flight_descriptor, Some(descriptor));
+            assert!(messages.iter().skip(1).all(|message| message.flight_descriptor.is_none()));
+            assert!(messages.iter().all(|message| message.data_body.len() <= MESSAGE_BYTES + MESSAGE_BYTES / 2));
+        }
+    }
+
+    #[test]
+    fn rows_that_end_in_an_error_break_the_upload_off() {
+        let rows = stream::iter([Ok(batch(10)), Err(Status::aborted("no more"))]);
+        let upload = upload(FlightDescriptor::default(), rows);
+        assert!(block_on(upload.collect()).is_err());
+    }
+}
