@@ -209,7 +209,8 @@ mod tests {
             let descriptor = FlightDescriptor::new_cmd("what for");
             let (messages, batches) = received(upload(descriptor.clone(), rows), step);
             assert_eq!(arrow::compute::concat_batches(&schema, &batches).unwrap(), expected);
-            assert!(messages.iter().all(|message| message.data_body.as_ptr().align_offset(64) == 0));
+            let in_place = |body: &Bytes| body.is_empty() || body.as_ptr().align_offset(64) == 0;
+            assert!(messages.iter().all(|message| in_place(&message.data_body)));
             assert_eq!(messages[0].flight_descriptor, Some(descriptor));
             assert!(messages.iter().skip(1).all(|message| message.flight_descriptor.is_none()));
             assert!(messages.iter().all(|message| message.data_body.len() <= MESSAGE_BYTES + MESSAGE_BYTES / 2));
