@@ -9,6 +9,7 @@
 //! The binary is a thin shell around [`main`]. Tests use [`serve::Server`] in their own process.
 
 pub mod adapter;
+pub mod allocator;
 pub mod cli;
 pub mod client;
 pub mod config;
@@ -35,6 +36,7 @@ pub use error::{Error, Result};
 
 /// Runs the command line of this process. Errors go to stderr and exit with 1.
 pub fn main() -> ExitCode {
+    allocator::keep_freed_memory();
     match cli::run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

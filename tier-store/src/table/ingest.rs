@@ -15,9 +15,9 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread::JoinHandle;
 
-use arrow::array::{Array, RecordBatch, RecordBatchOptions};
+use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow::compute::concat;
-use arrow::datatypes::Schema;
+use arrow::datatypes::{FieldRef, Schema};
 use parking_lot::Mutex;
 
 use super::ingest_memory::Share;
@@ -297,9 +297,8 @@ fn stored_columns(table: &Table, batches: &[RecordBatch]) -> Result<(RecordBatch
     let (mut fields, mut columns) = (Vec::new(), Vec::new());
     let mut statistics = StatisticsBuilder::default();
     for (index, field) in schema.fields().iter().enumerate() {
-        let parts: Vec<&dyn Array> = batches.iter().map(|batch| batch.column(index).as_ref()).collect();
-        let (field, whole) = codec::normalize_column(field, &concat(&parts)?)?;
-        let stored = statistics.add(&whole, |extremes| codec::narrow_column(&field, &whole, extremes))?;
+        let (field, parts) = parts_of(field, batches, index)?;
+        let stored = statistics.add(&parts, |extremes| codec::narrow_column(&field, &parts, extremes))?;
         fields.push(stored.0);
         columns.push(stored.1);
     }
@@ -307,4 +306,16 @@ fn stored_columns(table: &Table, batches: &[RecordBatch]) -> Result<(RecordBatch
     let options = RecordBatchOptions::new().with_row_count(Some(rows));
     let batch = RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), columns, &options)?;
     Ok((batch, statistics.finish(schema, rows)?))
+}
+
+/// The values of a column: in parts where these become narrower before they are put together, else in one piece that holds
+/// no bytes but its own.
+fn parts_of(field: &FieldRef, batches: &[RecordBatch], index: usize) -> Result<(FieldRef, Vec<ArrayRef>)> {
+    let parts = batches.iter().map(|batch| batch.column(index));
+    let some: Vec<ArrayRef> = parts.clone().filter(|part| !part.is_empty()).cloned().collect();
+    if codec::may_be_narrow(field.data_type()) && !some.is_empty() {
+        return Ok((Arc::clone(field), some));
+    }
+    let (field, whole) = codec::normalize_column(field, &concat(&parts.map(AsRef::as_ref).collect::<Vec<_>>())?)?;
+    Ok((field, vec![whole]))
 }

@@ -8,6 +8,7 @@ pub mod chunk;
 pub mod chunk_set;
 pub mod column;
 pub mod delta;
+mod few_values;
 pub mod ingest;
 pub mod ingest_memory;
 pub(crate) mod key;

@@ -14,10 +14,11 @@ use arrow::array::{
     Array, ArrayRef, BooleanArray, RecordBatch, StringArray, StringViewArray, UInt64Array, cast::AsArray,
     new_null_array,
 };
-use arrow::compute::{SortOptions, cast, concat_batches, interleave_record_batch, sort_to_indices, take};
+use arrow::compute::{SortOptions, cast, concat, concat_batches, interleave_record_batch, sort_to_indices, take};
 use arrow::datatypes::{DataType, Field, Float16Type, Float32Type, Float64Type, Schema, SchemaRef};
 
 use super::column::{Column, Constant};
+use super::few_values::few_values;
 use super::sketch::Sketch;
 use super::{ColumnId, TableDefinition, TableId};
 use crate::catalog::{Catalog, Space, key, records};
@@ -286,7 +287,7 @@ impl ChunkStatistics {
     pub fn compute(batch: &RecordBatch) -> Result<Self> {
         let mut builder = StatisticsBuilder::default();
         for column in batch.columns() {
-            builder.add(column, |_| ((), Arc::clone(column)))?;
+            builder.add(std::slice::from_ref(column), |_| Ok(((), Arc::clone(column))))?;
         }
         builder.finish(batch.schema_ref(), batch.num_rows())
     }
@@ -295,7 +296,7 @@ impl ChunkStatistics {
     pub(crate) fn bounds(batch: &RecordBatch) -> Result<Self> {
         let mut builder = StatisticsBuilder::default();
         for column in batch.columns() {
-            builder.add_bounds(column, &Bounds::of(column)?);
+            builder.add_bounds(column.logical_null_count() as u64, Bounds::of(column)?);
         }
         builder.finish(batch.schema_ref(), batch.num_rows())
     }
@@ -327,25 +328,28 @@ pub(crate) struct StatisticsBuilder {
 }
 
 impl StatisticsBuilder {
-    /// Adds the next column. Returns what `store` makes of it, told its extremes where they are values of the column: an
-    /// array of the same values in a perhaps narrower type, which is quicker to sketch.
+    /// Adds the next column, whose values come in `parts`. Returns what `store` makes of it, told its extremes where they
+    /// are values of the column: an array of the same values in a perhaps narrower type, which is quicker to sketch.
     pub(crate) fn add<T>(
         &mut self,
-        column: &ArrayRef,
-        store: impl FnOnce(Option<(&ArrayRef, &ArrayRef)>) -> (T, ArrayRef),
+        parts: &[ArrayRef],
+        store: impl FnOnce(Option<(&ArrayRef, &ArrayRef)>) -> Result<(T, ArrayRef)>,
     ) -> Result<(T, ArrayRef)> {
-        let bounds = Bounds::of(column)?;
-        let stored = store(bounds.exact.then_some((&bounds.min, &bounds.max)));
-        self.sketches.push(Sketch::of([&stored.1]));
-        self.add_bounds(column, &bounds);
+        let few: Vec<_> = parts.iter().map(few_values).collect();
+        let looked_at: Vec<_> = few.iter().zip(parts).map(|(few, part)| few.as_ref().unwrap_or(part)).collect();
+        let bounds = Bounds::of_parts(&looked_at)?;
+        let stored = store(bounds.exact.then_some((&bounds.min, &bounds.max)))?;
+        self.sketches.push(match few.iter().all(Option::is_some) {
+            true => Sketch::of(looked_at),
+            false => Sketch::of([&stored.1]),
+        });
+        self.add_bounds(parts.iter().map(|part| part.logical_null_count() as u64).sum(), bounds);
         Ok(stored)
     }
 
-    fn add_bounds(&mut self, column: &ArrayRef, bounds: &Bounds) {
-        self.bounds.push(Arc::clone(&bounds.min));
-        self.bounds.push(Arc::clone(&bounds.max));
-        self.bounds.push(Arc::new(UInt64Array::from(vec![column.logical_null_count() as u64])));
-        self.bounds.push(Arc::new(BooleanArray::from(vec![bounds.exact])));
+    fn add_bounds(&mut self, nulls: u64, bounds: Bounds) {
+        let (nulls, exact) = (UInt64Array::from_value(nulls, 1), BooleanArray::from(vec![bounds.exact]));
+        self.bounds.extend([bounds.min, bounds.max, Arc::new(nulls), Arc::new(exact)]);
     }
 
     /// The statistics of a chunk of these columns.
@@ -366,6 +370,26 @@ struct Bounds {
 impl Bounds {
     fn unknown(data_type: &DataType) -> Self {
         Self { min: new_null_array(data_type, 1), max: new_null_array(data_type, 1), exact: false }
+    }
+
+    /// Those of all `parts` of one column.
+    fn of_parts(parts: &[&ArrayRef]) -> Result<Self> {
+        let some = |part: &&&ArrayRef| part.logical_null_count() < part.len();
+        let some: Vec<&ArrayRef> = parts.iter().filter(some).copied().collect();
+        if let ([part], _) | ([], [part, ..]) = (some.as_slice(), parts) {
+            return Self::of(part);
+        }
+        let mut ends = Vec::with_capacity(2 * some.len());
+        for part in &some {
+            let bounds = Self::of(part)?;
+            if !bounds.exact {
+                let parts: Vec<&dyn Array> = some.iter().map(|part| part.as_ref()).collect();
+                return Self::of(&concat(&parts)?);
+            }
+            ends.extend([bounds.min, bounds.max]);
+        }
+        let ends: Vec<&dyn Array> = ends.iter().map(|end| end.as_ref()).collect();
+        Self::of(&concat(&ends)?)
     }
 
     fn of(array: &ArrayRef) -> Result<Self> {

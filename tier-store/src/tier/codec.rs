@@ -34,8 +34,8 @@ pub use encode::{
     ChunkHeader, EncodedChunk, PREFIX_BYTES, check_schema_version, encode_chunk, read_header, schema_len,
 };
 pub(crate) use encode::{check_types, write_file};
-pub(crate) use narrow::narrow_column;
 pub use narrow::{Encoding, StoredColumn, decode_image, decode_stored, image, stored};
+pub(crate) use narrow::{may_be_narrow, narrow_column};
 pub use part::Part;
 pub use stamp::{Stamp, check_stamp};
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, PrimitiveArray, RecordBatch};
 use arrow::buffer::Buffer;
-use arrow::compute::{max, min};
+use arrow::compute::{concat, max, min};
 use arrow::datatypes::{
     ArrowPrimitiveType, DataType, Decimal32Type, Decimal64Type, Decimal128Type, Field, FieldRef, Int8Type, Int16Type,
     Int32Type, Int64Type, Schema, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
@@ -150,22 +150,39 @@ pub fn decode_image(home: &Home, declared: &DataType, rows: usize, image: &Buffe
 /// The batch with each column in the narrowest type that holds it.
 pub(super) fn narrow(batch: &RecordBatch) -> Result<RecordBatch> {
     let columns = batch.schema_ref().fields().iter().zip(batch.columns());
-    let (fields, columns): (Vec<_>, Vec<_>) = columns.map(|(field, column)| narrow_column(field, column, None)).unzip();
+    let columns = columns.map(|(field, column)| narrow_column(field, std::slice::from_ref(column), None));
+    let (fields, columns): (Vec<_>, Vec<_>) = columns.collect::<Result<Vec<_>>>()?.into_iter().unzip();
     let schema = Schema::new_with_metadata(fields, batch.schema_ref().metadata().clone());
     super::compact::rebuilt(batch, Arc::new(schema), columns)
 }
 
-/// A column in the narrowest type that holds it, and its field; its least and its greatest value may be known already.
+/// True when columns of this type may be stored in a narrower one.
+pub(crate) fn may_be_narrow(data_type: &DataType) -> bool {
+    narrower(data_type).next().is_some()
+}
+
+/// The column of these parts in the narrowest type that holds it, and its field; its least and its greatest value may be
+/// known already.
 pub(crate) fn narrow_column(
     field: &FieldRef,
-    column: &ArrayRef,
+    parts: &[ArrayRef],
     extremes: Option<(&ArrayRef, &ArrayRef)>,
-) -> (FieldRef, ArrayRef) {
-    let narrowed = narrowest(column, extremes.unwrap_or((column, column))).and_then(|to| converted(column, &to));
-    let Some(array) = narrowed else { return (Arc::clone(field), Arc::clone(column)) };
-    let declared = (DECLARED_TYPE_KEY.to_owned(), column.data_type().to_string());
+) -> Result<(FieldRef, ArrayRef)> {
+    if extremes.is_none() && parts.len() > 1 {
+        return narrow_column(field, &[together(parts)?], None);
+    }
+    let to = parts.first().and_then(|first| narrowest(first, extremes.unwrap_or((first, first))));
+    let narrowed = to.and_then(|to| parts.iter().map(|part| converted(part, &to)).collect::<Option<Vec<_>>>());
+    let Some(narrowed) = narrowed else { return Ok((Arc::clone(field), together(parts)?)) };
+    let array = together(&narrowed)?;
+    let declared = (DECLARED_TYPE_KEY.to_owned(), field.data_type().to_string());
     let stored = Field::new(field.name(), array.data_type().clone(), field.is_nullable());
-    (Arc::new(stored.with_metadata([declared].into())), array)
+    Ok((Arc::new(stored.with_metadata([declared].into())), array))
+}
+
+fn together(parts: &[ArrayRef]) -> Result<ArrayRef> {
+    let [part] = parts else { return Ok(concat(&parts.iter().map(AsRef::as_ref).collect::<Vec<_>>())?) };
+    Ok(Arc::clone(part))
 }
 
 /// The field as the table declares it.
