@@ -185,3 +185,47 @@ def test_cancelled_statements_leave_nothing(server):
     eventually(lambda: metric(server, "terrace_io_in_flight_reads") == 0)
     eventually(lambda: metric(server, "terrace_query_memory_used_bytes") == 0)
     assert server.query("SELECT count(*) AS n, count(DISTINCT s) AS d FROM cancelled").to_pylist() == [{"n": 400_000, "d": 1000}]
+
+
+def test_statements_of_twenty_times_the_read_budget(tmp_path):
+    """A join's build side and a sort take in far more cold bytes than may be in flight or wait. Four at a time have too
+    little memory, so exchanges spill: each ends with its answer or is refused, none waits for ever."""
+    arguments = ["--dram-budget", "0", "--set", "memory.io=4MiB", "--set", "memory.query=1GiB"]
+    with Server(tmp_path / "data", *arguments) as server:
+        rows = 3_000_000
+        server.query(
+            "CREATE TABLE t AS SELECT value AS k, (value * 7919) % 3000017 AS v, "
+            "concat('text that is too long for its view ', value) AS s FROM generate_series(1, 3000000)"
+        )
+        server.query("OPTIMIZE t")
+        stored = server.query("SELECT sum(stored_bytes) AS n FROM system.segments").column("n")[0].as_py()
+        assert stored > 20 * (4 << 20)
+        total = rows * (rows + 1) // 2
+
+        def join():
+            text = "SELECT sum(a.k) AS k, min(b.s) AS s, count(*) AS n FROM t a JOIN t b ON a.v = b.v AND a.s = b.s"
+            found = server.query(text).to_pylist()
+            assert found == [{"k": total, "s": "text that is too long for its view 1", "n": rows}]
+
+        def sort():
+            found = server.query("SELECT k, s FROM t ORDER BY v").column("k")
+            assert pc.sum(found).as_py() == total and (found[0].as_py() * 7919) % 3000017 == 1
+
+        join()
+        sort()
+        problems = []
+
+        def together(work):
+            try:
+                work()
+            except adbc_driver_manager.Error as error:
+                problems.extend([] if "needs more memory" in str(error) else [error])
+            except AssertionError as error:
+                problems.append(error)
+
+        threads = [threading.Thread(target=together, args=(work,), daemon=True) for work in (join, sort, join, sort)]
+        [thread.start() for thread in threads]
+        [thread.join(120) for thread in threads]
+        assert not any(thread.is_alive() for thread in threads), "a statement waits for ever"
+        assert problems == []
+        assert server.stop() == 0, server.output()

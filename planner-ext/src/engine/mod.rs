@@ -49,6 +49,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use arrow::datatypes::{Schema, SchemaRef};
+use datafusion::common::config::ConfigNonZeroUsize;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
 use datafusion::prelude::SessionConfig;
@@ -352,6 +353,11 @@ fn default_config(options: &EngineOptions) -> SessionConfig {
     let settings = config.options_mut();
     settings.execution.time_zone = Some("+00:00".to_owned());
     settings.execution.parquet.pushdown_filters = true;
+    // A file for each batch that an exchange spills: with two batches open to be written, it waits for ever
+    // (https://github.com/apache/datafusion/issues/24883).
+    if let Ok(least) = ConfigNonZeroUsize::try_new(1) {
+        settings.execution.max_spill_file_size_bytes = least;
+    }
     settings.sql_parser.map_string_types_to_utf8view = true;
     crate::joins::session_config(config)
 }
