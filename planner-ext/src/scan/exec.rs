@@ -36,9 +36,13 @@ use super::keys::JoinKeys;
 use super::metrics::{ScanMetrics, WaitTimer};
 use super::pruning::{DynamicPruner, keep_chunks};
 use super::queue::{ScanQueue, ScanSpec};
+use super::reach::Reach;
 use super::source::ScanSource;
 use super::statistics::scan_statistics;
 use super::stream::ScanStream;
+
+/// With so many items for each partition, their number need not be weighed.
+const FEW_ITEMS: usize = 8;
 
 /// Who takes which chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,9 +103,33 @@ impl ScanConfig {
             partitions: 1,
         };
         config.add_filters(filters);
-        // No more partitions than items: a partition costs a task and, above it, hash tables.
-        config.partitions = config.needed_items().len().clamp(1, target_partitions.max(1));
+        config.partitions = config.useful_partitions(target_partitions.max(1));
         config
+    }
+
+    /// No more partitions than items, and for few items no more than pay.
+    fn useful_partitions(&self, most: usize) -> usize {
+        let items = self.needed_items().len();
+        // What is there for each of them anyway need not be looked at.
+        let most =
+            if items > FEW_ITEMS * most { most } else { most.min(self.reach().partitions(&self.source.store.costs())) };
+        items.clamp(1, most)
+    }
+
+    /// Columns read: those of the output first.
+    fn columns(&self) -> Vec<usize> {
+        let mut columns: Vec<usize> = Vec::new();
+        let filtered = self.filters.iter().chain(&self.dynamic).flat_map(collect_columns).map(|c| c.index());
+        for column in self.projection.iter().copied().chain(filtered) {
+            if !columns.contains(&column) {
+                columns.push(column);
+            }
+        }
+        columns
+    }
+
+    fn reach(&self) -> Reach {
+        Reach::new(self, &self.columns())
     }
 
     fn add_filters(&mut self, filters: Vec<Arc<dyn PhysicalExpr>>) {
@@ -246,13 +274,7 @@ impl TierScanExec {
     fn queue(&self, context: &TaskContext) -> Result<ScanQueue> {
         let config = &self.config;
         let conjuncts: Vec<_> = config.filters.iter().chain(&config.dynamic).cloned().collect();
-        let mut columns: Vec<usize> = Vec::new();
-        let filtered = conjuncts.iter().flat_map(collect_columns).map(|c| c.index());
-        for column in config.projection.iter().copied().chain(filtered) {
-            if !columns.contains(&column) {
-                columns.push(column);
-            }
-        }
+        let columns = config.columns();
         let metrics = ScanMetrics::new(&self.metrics, &config.source);
         let items = if config.dynamic.is_empty() { config.needed_items() } else { config.items().collect() };
         let total = config.source.version.chunks.len();
@@ -309,6 +331,7 @@ impl DisplayAs for TierScanExec {
         let order = if config.order == ScanOrder::Ordered { "ordered" } else { "stealing" };
         write!(f, "TierScanExec: table={}, columns=[{columns}], chunks={chunks}", config.source.table.name())?;
         write!(f, ", partitions={}, {order}", config.partitions)?;
+        write!(f, ", reads=[{}]", config.reach())?;
         if let Some(fetch) = config.fetch {
             write!(f, ", fetch={fetch}")?;
         }

@@ -10,6 +10,7 @@
 //!   keys        the keys of a join's build side, on their way to the scan of its other side
 //!   pushdown    DataFusion's push-down of filters, corrected where names of columns are not unique
 //!   pruning     which chunks a predicate can match, by their bounds
+//!   reach       where its segments lie, how each tier's are read, how many partitions that is worth
 //!   statistics  what the planner may believe about the rows of a scan
 //!   metrics     what EXPLAIN ANALYZE shows
 //! ```
@@ -28,6 +29,7 @@ mod open;
 mod pruning;
 mod pushdown;
 mod queue;
+mod reach;
 mod source;
 mod statistics;
 mod stream;

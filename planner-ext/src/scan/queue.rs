@@ -26,12 +26,6 @@ use super::open::{Arrived, ChunkRead, ColdPart, OpenChunk, Opening};
 use super::pruning::DynamicPruner;
 use super::source::ScanSource;
 
-/// Bytes of a lane that may be in flight or ready: what keeps a fast SSD busy while a chunk is worked on.
-const LOOK_AHEAD_BYTES: u64 = 32 << 20;
-/// The same when a scan begins; it doubles with every chunk that arrives. A device that answers all it was asked at once
-/// would otherwise let the first chunk wait for the last.
-const FIRST_LOOK_BYTES: u64 = 4 << 20;
-
 /// Chunks set aside for their filters, which are in reach, before others are looked at.
 const MOST_TO_FILTER: usize = 8;
 
@@ -69,10 +63,31 @@ pub(super) struct ScanQueue {
     wakers: Arc<Wakers>,
     pruner: Mutex<DynamicPruner>,
     late: Late,
+    look_ahead: LookAhead,
     ordered: bool,
     live: AtomicUsize,
     collected: AtomicUsize,
     closed: AtomicBool,
+}
+
+/// How many bytes of a lane may be in flight or ready.
+struct LookAhead {
+    /// When a scan begins; it doubles with every chunk that arrives, and begins again when a chunk was read that is not
+    /// wanted any more. A device that answers all it was asked at once would otherwise let the first chunk wait for the
+    /// last.
+    first_bytes: u64,
+    /// What keeps the device busy while a chunk is worked on.
+    most_bytes: u64,
+}
+
+impl LookAhead {
+    /// For a device that is kept busy by `depth_bytes`; a scan with a limit looks only one chunk ahead.
+    fn new(depth_bytes: u64, limited: bool) -> Self {
+        match limited {
+            true => Self { first_bytes: 1, most_bytes: 1 },
+            false => Self { first_bytes: depth_bytes / 2, most_bytes: depth_bytes * 4 },
+        }
+    }
 }
 
 #[derive(Default)]
@@ -149,12 +164,14 @@ impl ScanQueue {
     pub(super) fn new(spec: Arc<ScanSpec>, lanes: Vec<Vec<u32>>, ordered: bool, pruner: DynamicPruner) -> Self {
         let lane = |items: Vec<u32>| Mutex::new(Lane { pending: items.into(), ..Lane::default() });
         let late = Late::new(&spec, ordered);
+        let look_ahead = LookAhead::new(spec.source.store.ssd().io().depth().bytes(), spec.fetch.is_some());
         Self {
             spec,
             lanes: lanes.into_iter().map(lane).collect(),
             wakers: Arc::default(),
             pruner: Mutex::new(pruner),
             late,
+            look_ahead,
             ordered,
             live: AtomicUsize::new(0),
             collected: AtomicUsize::new(0),
@@ -279,7 +296,7 @@ impl ScanQueue {
     /// Sorts the items into those in reach and those to be read. A move may change that; both ways are prepared for it.
     fn classify(&self, lane: &mut Lane) {
         lane.started = true;
-        lane.window_bytes = if self.spec.fetch.is_some() { 1 } else { FIRST_LOOK_BYTES };
+        lane.window_bytes = self.look_ahead.first_bytes;
         let columns = &self.spec.columns;
         for item in std::mem::take(&mut lane.pending) {
             let in_reach = self.spec.source.chunk(item).is_none_or(|entry| {
@@ -368,9 +385,7 @@ impl ScanQueue {
         let mut cx = Context::from_waker(&waker);
         while let Poll::Ready(Some((item, chunk))) = lane.reads.poll_next_unpin(&mut cx) {
             lane.in_flight.remove(&item);
-            if self.spec.fetch.is_none() {
-                lane.window_bytes = LOOK_AHEAD_BYTES.min(lane.window_bytes * 2);
-            }
+            lane.window_bytes = self.look_ahead.most_bytes.min(lane.window_bytes * 2);
             lane.ready.insert(item, chunk);
         }
     }
@@ -382,6 +397,7 @@ impl ScanQueue {
                 lane.choosing += usize::from(chunk.waits());
                 return Ok(Some(Taken::Arrived(chunk)));
             }
+            lane.window_bytes = self.look_ahead.first_bytes;
         }
         // What may cause reads comes before what does not, as far as the reads have room.
         if (lane.ahead_bytes < lane.window_bytes || (lane.resident.is_empty() && lane.reads.is_empty()))
@@ -435,6 +451,9 @@ impl ScanQueue {
             };
             if !self.keeps(item) {
                 lane.order.pop_front();
+                if ready.is_some() {
+                    lane.window_bytes = self.look_ahead.first_bytes;
+                }
                 continue;
             }
             if let Some(chunk) = ready {

@@ -13,7 +13,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::class::{Class, Waiting};
 use super::request::{Request, pread};
-use super::{BlockIo, BufferPool, IoFile, IoStats, ReadHandle};
+use super::{BlockIo, BufferPool, Depth, IoFile, IoStats, ReadHandle};
 use crate::error::Result;
 
 /// Concurrent reads; past eight a disk gains latency rather than throughput.
@@ -44,6 +44,7 @@ struct Shared<D> {
     changed: Condvar,
     stats: Arc<IoStats>,
     pool: Arc<BufferPool>,
+    depth: Depth,
 }
 
 /// A queue of reads and the threads that serve it.
@@ -62,6 +63,7 @@ impl<D: Device> Workers<D> {
             changed: Condvar::new(),
             stats: Arc::default(),
             pool: Arc::default(),
+            depth: Depth::default(),
         });
         let threads = (0..threads)
             .filter_map(|i| {
@@ -83,6 +85,10 @@ impl<D: Device> Workers<D> {
 
     pub(crate) fn pool(&self) -> &Arc<BufferPool> {
         &self.shared.pool
+    }
+
+    pub(crate) fn depth(&self) -> &Depth {
+        &self.shared.depth
     }
 
     pub(crate) fn submit(&self, class: Class, file: &Arc<IoFile>, offset: u64, len: usize) -> ReadHandle {
@@ -187,5 +193,9 @@ impl BlockIo for BlockingEngine {
 
     fn pool(&self) -> &Arc<BufferPool> {
         self.workers.pool()
+    }
+
+    fn depth(&self) -> &Depth {
+        self.workers.depth()
     }
 }

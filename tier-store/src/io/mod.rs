@@ -9,6 +9,7 @@
 pub mod blocking;
 pub mod buffer;
 pub mod class;
+mod depth;
 pub mod file_bytes;
 pub mod files;
 pub mod handle;
@@ -25,6 +26,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 pub use buffer::AlignedBuffer;
 pub use class::Class;
+pub use depth::Depth;
 pub use file_bytes::FileBytes;
 pub use files::{FileSystem, RealFiles, SimulatedFiles};
 pub use handle::ReadHandle;
@@ -141,6 +143,8 @@ pub trait BlockIo: Send + Sync + std::fmt::Debug {
     fn stats(&self) -> &IoStats;
     /// Where the memory of reads comes from.
     fn pool(&self) -> &Arc<BufferPool>;
+    /// How much is given to the device at once.
+    fn depth(&self) -> &Depth;
 }
 
 /// The best engine this machine offers: io_uring, else blocking (with the reason in the log).

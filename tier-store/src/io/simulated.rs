@@ -18,7 +18,7 @@ use rand::{Rng, SeedableRng};
 
 use super::blocking::{Device, Workers};
 use super::request::pread;
-use super::{BlockIo, BufferPool, Class, IoFile, IoStats, ReadHandle};
+use super::{BlockIo, BufferPool, Class, Depth, IoFile, IoStats, ReadHandle};
 use crate::error::{Error, Result};
 
 /// How often reads go wrong, each from 0 to 1.
@@ -138,5 +138,9 @@ impl BlockIo for SimulatedEngine {
 
     fn pool(&self) -> &Arc<BufferPool> {
         self.workers.pool()
+    }
+
+    fn depth(&self) -> &Depth {
+        self.workers.depth()
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! The thread owns the ring and every buffer of a running operation. It sleeps in `submit_and_wait`; a request or the
 //! end of the engine wakes it through an eventfd that the ring polls. Reads above 1.5 MiB become several pieces; at most
-//! [`DEPTH`] pieces and about [`RUNNING_BYTES`] run at once, the rest waits without memory. Completions carry slot and
+//! [`DEPTH`] pieces and about [`Depth::bytes`] run at once, the rest waits without memory. Completions carry slot and
 //! generation, so one can never be taken for another.
 //!
 //! ```text
@@ -22,14 +22,11 @@ use parking_lot::Mutex;
 
 use super::class::{Class, Waiting};
 use super::request::{PIECE_BYTES, Request, retry};
-use super::{AlignedBuffer, BlockIo, BufferPool, IoFile, IoStats, ReadHandle};
+use super::{AlignedBuffer, BlockIo, BufferPool, Depth, IoFile, IoStats, ReadHandle};
 use crate::error::{Error, Result};
 
 /// Pieces given to the kernel at once.
 const DEPTH: usize = 64;
-/// Bytes given to the kernel at once, the last piece not counted: enough for any device, and few enough that a scan can
-/// work on the first chunk while the next are read, also where a device answers all it was given at once.
-const RUNNING_BYTES: usize = 8 << 20;
 /// Submission entries: the pieces, the poll of the eventfd, and room to spare.
 const ENTRIES: u32 = 128;
 /// `user_data` of the poll of the eventfd.
@@ -47,6 +44,7 @@ struct Shared {
     wake: OwnedFd,
     stats: Arc<IoStats>,
     pool: Arc<BufferPool>,
+    depth: Depth,
 }
 
 impl Shared {
@@ -97,7 +95,7 @@ impl UringEngine {
         // SAFETY: the descriptor was just created and has no other owner.
         let wake = unsafe { OwnedFd::from_raw_fd(wake) };
         let (queue, stats, pool) = (Mutex::default(), Arc::default(), Arc::default());
-        let shared = Arc::new(Shared { queue, wake, stats, pool });
+        let shared = Arc::new(Shared { queue, wake, stats, pool, depth: Depth::default() });
         let (ready, started) = sync_channel(1);
         let worker = Arc::clone(&shared);
         // A ring with one issuer belongs to the thread that makes it.
@@ -151,6 +149,10 @@ impl BlockIo for UringEngine {
 
     fn pool(&self) -> &Arc<BufferPool> {
         &self.shared.pool
+    }
+
+    fn depth(&self) -> &Depth {
+        &self.shared.depth
     }
 }
 
@@ -251,7 +253,8 @@ impl Worker {
 
     /// Gives out pieces until the slots, the bytes or the requests are used up.
     fn issue(&mut self) {
-        while self.running_bytes() < RUNNING_BYTES
+        let depth = self.shared.depth.bytes() as usize;
+        while self.running_bytes() < depth
             && let Some(slot) = self.slots.iter().position(|slot| slot.piece.is_none())
         {
             let operation = match self.issuing.or_else(|| self.start_next()) {

@@ -4,6 +4,7 @@
 //! cannot be measured (no room, no device) gets a typical profile, and the result says so. Tiers are listed fastest
 //! first by whoever set them up, so noise is not allowed to say otherwise: each is held slower than the one before.
 
+use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::cost::{CACHE_LINE_BYTES, TierCost};
 use crate::clock::Clock;
 use crate::error::{Error, Result};
-use crate::io::FileSystem;
+use crate::io::{Depth, FileSystem, IoFile, ReadHandle};
 use crate::migrate::{HomeTier, Probe};
 use crate::tier::{MemoryTier, TierKind};
 
@@ -23,9 +24,14 @@ const BLOCK_BYTES: [usize; 2] = [16 << 10, 1 << 20];
 const SCRATCH_BYTES: usize = 4 << 20;
 const SCRATCH_NAME: &str = "calibration.tmp";
 const TOUCHES: usize = 8192;
-/// Repetitions of a measurement, and the time after which no further one starts: 3 per tier, so 4 tiers take < 300 ms.
+/// Repetitions of a measurement, and the time after which no further one starts: 3 per memory tier and up to 7 for the
+/// home, so 4 tiers take < 350 ms, unless the device is slow.
 const REPETITIONS: usize = 15;
 const ENOUGH_US: u64 = 20_000;
+/// What is read to measure how many reads at once keep a device busy, in large blocks.
+const DEPTH_BLOCKS: usize = 16;
+/// More reads at once are worth it when they are so much quicker.
+const GAIN: f64 = 0.95;
 /// A tier is at least this much slower than the one before it.
 const STEP: f64 = 1.05;
 
@@ -40,6 +46,9 @@ pub struct TierProfile {
     pub device: String,
     /// The cost profile.
     pub cost: TierCost,
+    /// Bytes in flight that keep the device busy; `None` for memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub depth_bytes: Option<u64>,
     /// False when `cost` is only typical of the kind.
     pub measured: bool,
     /// Why it was not measured.
@@ -67,25 +76,32 @@ impl Calibration {
     }
 }
 
-/// Measures every tier; takes less than 300 ms on an idle machine and leaves nothing behind. Never fails: see
+/// Measures every tier; takes less than 350 ms on an idle machine with an SSD and leaves nothing behind. Never fails: see
 /// [`TierProfile::measured`].
 pub fn calibrate(tiers: &[Arc<dyn MemoryTier>], home: &dyn HomeTier, clock: &dyn Clock) -> Calibration {
     let (start_us, unix_us) = (clock.now_us(), clock.unix_us());
     let mut profiles: Vec<TierProfile> = tiers
         .iter()
-        .map(|tier| profile(tier.name(), tier.kind(), tier.describe(), measure_memory(tier.as_ref(), clock)))
+        .map(|tier| {
+            profile(
+                tier.name(),
+                tier.kind(),
+                tier.describe(),
+                measure_memory(tier.as_ref(), clock).map(|cost| (cost, None)),
+            )
+        })
         .collect();
     profiles.push(profile(home.name(), TierKind::Ssd, home.describe(), measure_home(home, clock)));
     keep_order(&mut profiles);
     Calibration { unix_us, took_us: clock.now_us().saturating_sub(start_us), tiers: profiles }
 }
 
-fn profile(name: &str, kind: TierKind, device: String, measured: Result<TierCost>) -> TierProfile {
-    let (cost, note) = match measured {
-        Ok(cost) => (cost, None),
-        Err(error) => (TierCost::typical(kind), Some(error.to_string())),
+fn profile(name: &str, kind: TierKind, device: String, measured: Result<(TierCost, Option<u64>)>) -> TierProfile {
+    let (cost, depth_bytes, note) = match measured {
+        Ok((cost, depth)) => (cost, depth, None),
+        Err(error) => (TierCost::typical(kind), None, Some(error.to_string())),
     };
-    TierProfile { name: name.into(), kind, device, cost, measured: note.is_none(), note }
+    TierProfile { name: name.into(), kind, device, cost, depth_bytes, measured: note.is_none(), note }
 }
 
 fn keep_order(profiles: &mut [TierProfile]) {
@@ -128,7 +144,7 @@ fn measure_memory(tier: &dyn MemoryTier, clock: &dyn Clock) -> Result<TierCost> 
     Ok(TierCost::new(latency_us, touch_us, bytes_per_us, Some(CACHE_LINE_BYTES)))
 }
 
-fn measure_home(home: &dyn HomeTier, clock: &dyn Clock) -> Result<TierCost> {
+fn measure_home(home: &dyn HomeTier, clock: &dyn Clock) -> Result<(TierCost, Option<u64>)> {
     let probe = home.probe().ok_or_else(|| Error::Unsupported(format!("measuring {}", home.name())))?;
     let scratch = Scratch::create(&probe)?;
     let file = probe.io.open(&scratch.path)?;
@@ -143,7 +159,43 @@ fn measure_home(home: &dyn HomeTier, clock: &dyn Clock) -> Result<TierCost> {
     };
     let [small, large] = BLOCK_BYTES;
     let (latency_us, bytes_per_us) = line((small, time(small)?), (large, time(large)?))?;
-    Ok(TierCost::new(latency_us, latency_us, bytes_per_us, None))
+    let depth = useful_depth(&probe, &file, clock)?;
+    Ok((TierCost::new(latency_us, latency_us, bytes_per_us, None), Some(depth)))
+}
+
+/// Bytes in flight behind which a device gains nothing: twice as many reads at once are tried until they are not worth it.
+/// There are to be twice as many, so that one waits while another is answered.
+fn useful_depth(probe: &Probe, file: &Arc<IoFile>, clock: &dyn Clock) -> Result<u64> {
+    let [_, block] = BLOCK_BYTES;
+    let places = SCRATCH_BYTES / block;
+    let wait = |read: Option<ReadHandle>| -> Result<u64> {
+        read.map_or(Ok(0), |read| Ok(read.wait()?.as_slice().len() as u64))
+    };
+    let time = |at_once: usize| {
+        median_us(clock, |_| {
+            let (mut running, mut bytes) = (VecDeque::new(), 0);
+            for number in 0..DEPTH_BLOCKS {
+                if running.len() == at_once {
+                    bytes += wait(running.pop_front())?;
+                }
+                running.push_back(probe.io.read(file, (number % places * block) as u64, block));
+            }
+            while !running.is_empty() {
+                bytes += wait(running.pop_front())?;
+            }
+            Ok(bytes)
+        })
+    };
+    probe.io.depth().set(Depth::MOST);
+    let (mut at_once, mut us) = (1, time(1)?);
+    while at_once < DEPTH_BLOCKS / 2 {
+        let more = time(at_once * 2)?;
+        if more > us * GAIN {
+            break;
+        }
+        (at_once, us) = (at_once * 2, more);
+    }
+    Ok((2 * at_once * block) as u64)
 }
 
 /// Latency and bandwidth of the line through two points of (bytes, microseconds).
@@ -235,6 +287,7 @@ mod tests {
         let faster = |(d, s)| megabyte_us(d) < megabyte_us(s);
         assert!(dram.cost.patterns.iter().zip(&ssd.cost.patterns).all(faster), "{calibration:?}");
         assert!(dram.cost.patterns[0].bytes_per_us > 100.0, "{dram:?}");
+        assert!(dram.depth_bytes.is_none() && ssd.depth_bytes >= Some(Depth::LEAST), "{calibration:?}");
         assert_eq!(tiers[0].account().used_bytes(), 0);
         assert_eq!(std::fs::read_dir(home.probe().unwrap().folder).unwrap().count(), 0);
         let json = serde_json::to_string(&calibration).unwrap();

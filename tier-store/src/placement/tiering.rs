@@ -62,6 +62,8 @@ pub trait TieringHost: Send + Sync {
     fn load_calibration(&self) -> Result<Option<Calibration>>;
     /// Makes a calibration durable.
     fn save_calibration(&self, calibration: &Calibration) -> Result<()>;
+    /// A calibration is in use from now on.
+    fn use_calibration(&self, calibration: &Calibration);
 }
 
 /// Settings of the loop.
@@ -504,6 +506,7 @@ impl Shared {
                 measured
             }
         };
+        host.use_calibration(&calibration);
         *self.calibration.write() = Some(calibration.clone());
         Ok(calibration)
     }

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use arc_swap::ArcSwap;
+
 use arrow::array::ArrayRef;
 use arrow::buffer::Buffer;
 use parking_lot::{Mutex, RwLock};
@@ -19,7 +21,7 @@ use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::heat::{AccessTotals, Pattern};
 use crate::migrate::HomeTier;
-use crate::placement::{Calibration, EpochReport, TableSnapshot, TieringHost};
+use crate::placement::{Calibration, EpochReport, TableSnapshot, TierCost, TieringHost};
 use crate::table::delta::SealRule;
 use crate::table::{Chunk, ChunkAdmission, IngestMemory, Resident, Table, TableId, TableName, TableVersion};
 use crate::tier::codec::StoredColumn;
@@ -68,6 +70,8 @@ pub struct Core {
     pub(crate) ssd: Arc<SsdTier>,
     pub(super) delta: Arc<Account>,
     pub(super) access_totals: Arc<AccessTotals>,
+    /// What reads cost on each tier, once measured.
+    pub(super) costs: ArcSwap<Vec<TierCost>>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) seal: SealRule,
     pub(crate) ingest_threads: usize,
@@ -321,6 +325,13 @@ impl TieringHost for Core {
         let mut commit = Commit::default();
         commit.put(Space::Meta, CALIBRATION_KEY.to_vec(), json(calibration)?);
         self.catalog.commit(commit)
+    }
+
+    fn use_calibration(&self, calibration: &Calibration) {
+        self.costs.store(Arc::new(calibration.tiers.iter().map(|tier| tier.cost).collect()));
+        if let Some(depth) = calibration.tiers.last().and_then(|home| home.depth_bytes) {
+            self.ssd.io().depth().set(depth);
+        }
     }
 
     fn load_calibration(&self) -> Result<Option<Calibration>> {

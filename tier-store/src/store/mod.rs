@@ -50,7 +50,7 @@ pub use usage::{TableUsage, Usage, usage};
 
 use crate::catalog::{Catalog, Commit, Space};
 use crate::error::Result;
-use crate::placement::{EpochRecord, MoveRecord, Tiering, TieringHost};
+use crate::placement::{EpochRecord, MoveRecord, TierCost, Tiering, TieringHost};
 use crate::table::ingest::SealedChunk;
 use crate::table::{
     Alteration, DeltaRows, Ingest, IngestMemory, NewRows, NewRule, Rule, RuleChoice, Table, TableDefinition, TableName,
@@ -239,6 +239,11 @@ impl Store {
     /// The home tier.
     pub fn ssd(&self) -> &Arc<SsdTier> {
         &self.core.ssd
+    }
+
+    /// What reads cost on each tier, the home last: as measured, and before that as usual.
+    pub fn costs(&self) -> Arc<Vec<TierCost>> {
+        self.core.costs.load_full()
     }
 
     /// Totals of accesses by tier and pattern.

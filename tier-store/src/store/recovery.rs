@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use arc_swap::ArcSwap;
+
 use parking_lot::{Mutex, RwLock};
 use roaring::RoaringBitmap;
 
@@ -23,6 +25,7 @@ use crate::error::{Error, Result};
 use crate::heat::AccessTotals;
 use crate::io::best_engine;
 use crate::io::files::{FileSystem, create_folders, parent, raise_open_files};
+use crate::placement::TierCost;
 use crate::table::delta::DeltaEntry;
 use crate::table::{
     Chunk, ChunkEntry, ChunkId, DeltaRows, IngestMemory, Rules, Segment, Table, TableId, TableStatistics,
@@ -30,7 +33,7 @@ use crate::table::{
 use crate::tier::dram::DramTier;
 use crate::tier::nvm::NvmTier;
 use crate::tier::ssd::{self, SsdTier};
-use crate::tier::{Account, MemoryTier, TierId, codec};
+use crate::tier::{Account, MemoryTier, TierId, TierKind, codec};
 
 pub(super) const CATALOG_FILE: &str = "catalog.redb";
 pub(super) const HOLDER_FILE: &str = "server.pid";
@@ -120,12 +123,16 @@ fn assemble(options: &StoreOptions, catalog: Arc<Catalog>, next_table: u64) -> R
     let ssd_account = Account::new("ssd", options.ssd_budget_bytes.unwrap_or(u64::MAX));
     let (ssd_dir, files, clock) = (dir.join(SSD_FOLDER), Arc::clone(&options.files), Arc::clone(&options.clock));
     let ssd = SsdTier::new(ssd_dir, files, io, clock, io_account, ssd_account)?;
+    let memory_tiers = memory_tiers(options)?;
+    let kinds = memory_tiers.iter().map(|tier| tier.kind()).chain([TierKind::Ssd]);
+    let costs = kinds.map(TierCost::typical).collect();
     Ok(Core {
         data_dir: dir.to_owned(),
         descriptions: Descriptions::of(Arc::clone(&options.files), dir),
-        memory_tiers: memory_tiers(options)?,
+        memory_tiers,
         delta: Account::new("the delta", options.delta_budget_bytes),
         access_totals: Arc::new(AccessTotals::default()),
+        costs: ArcSwap::from_pointee(costs),
         clock: Arc::clone(&options.clock),
         seal: options.seal,
         ingest_threads: options.ingest_threads,

@@ -21,7 +21,7 @@ use crate::clock::Clock;
 use crate::error::Result;
 use crate::io::request::{Request, pread};
 use crate::io::simulated::memory_file;
-use crate::io::{BlockIo, BufferPool, Class, IoFile, IoStats, ReadHandle};
+use crate::io::{BlockIo, BufferPool, Class, Depth, IoFile, IoStats, ReadHandle};
 
 /// How often operations go wrong (each from 0 to 1), and where.
 #[derive(Debug, Clone, Default)]
@@ -163,6 +163,7 @@ pub struct SimulatedFiles {
     clock: Arc<dyn Clock>,
     stats: Arc<IoStats>,
     pool: Arc<BufferPool>,
+    depth: Arc<Depth>,
 }
 
 impl SimulatedFiles {
@@ -181,7 +182,13 @@ impl SimulatedFiles {
             dead: false,
             trace: 0,
         };
-        Self { disk: Arc::new(Mutex::new(disk)), clock, stats: Arc::default(), pool: Arc::default() }
+        Self {
+            disk: Arc::new(Mutex::new(disk)),
+            clock,
+            stats: Arc::default(),
+            pool: Arc::default(),
+            depth: Arc::default(),
+        }
     }
 
     /// Changes the faults from the next operation on.
@@ -367,6 +374,10 @@ impl BlockIo for SimulatedFiles {
 
     fn pool(&self) -> &Arc<BufferPool> {
         &self.pool
+    }
+
+    fn depth(&self) -> &Depth {
+        &self.depth
     }
 }
 

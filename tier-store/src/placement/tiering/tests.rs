@@ -90,6 +90,7 @@ impl TieringHost for FakeHost {
     fn load_calibration(&self) -> Result<Option<Calibration>> {
         Ok(self.saved.lock().calibration.clone())
     }
+    fn use_calibration(&self, _calibration: &Calibration) {}
     fn save_calibration(&self, calibration: &Calibration) -> Result<()> {
         self.saved.lock().calibration = Some(calibration.clone());
         Ok(())

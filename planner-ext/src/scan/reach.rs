@@ -1,0 +1,88 @@
+//! Where the segments of a scan lie when it is planned, how it reads them, and how many partitions that keeps busy.
+//!
+//! For each tier the planner could evaluate where the data lies (push), or copy it to DRAM first and evaluate there
+//! (pull); the model is that of Berger et al. (papers-2, A23 to A26), with the tier's bandwidth in place of a network's.
+//! In place, a slice comes from its tier once and from the processor's cache whenever it is looked at again; a copy reads
+//! the same bytes and writes them too. So on byte-addressable tiers evaluating in place is never dearer, and a copy pays
+//! only for later statements: that is a move, which the epochs decide. A device of blocks has nothing in place: there the
+//! choice is which columns first and which pages after that, learned as the scan runs ([`super::late`]).
+
+use std::fmt;
+
+use datafusion::execution::memory_pool::human_readable_size;
+use terrace_tier_store::placement::TierCost;
+use terrace_tier_store::tier::TierKind;
+
+use super::exec::{ScanConfig, ScanOrder};
+
+/// What one more partition costs: a task, and above it a share of every exchange and hash table, in microseconds.
+const PARTITION_US: f64 = 60.0;
+/// What operators do with a row at least, in microseconds.
+const ROW_US: f64 = 0.005;
+
+/// Segments and bytes of a scan by tier, the home last.
+pub(super) struct Reach {
+    tiers: Vec<Part>,
+    rows: u64,
+    filters_first: bool,
+}
+
+struct Part {
+    name: String,
+    segments: u64,
+    bytes: u64,
+}
+
+impl Reach {
+    /// Of `columns` of the table, as they lie now.
+    pub(super) fn new(config: &ScanConfig, columns: &[usize]) -> Self {
+        let source = &config.source;
+        let named = |name: &String| Part { name: name.clone(), segments: 0, bytes: 0 };
+        let mut tiers: Vec<Part> = source.tiers().iter().map(named).collect();
+        for segment in config.chunks.iter().filter_map(|chunk| source.chunk(*chunk)).flat_map(|entry| {
+            let segments = &entry.chunk.segments;
+            columns.iter().filter_map(|column| segments.get(*column))
+        }) {
+            let resident = segment.resident.load();
+            let (tier, bytes) = match resident.as_ref() {
+                _ if segment.constant.is_some() => continue,
+                Some(resident) => (resident.tier, segment.bytes()),
+                None => (source.home_tier(), segment.home.len),
+            };
+            if let Some(part) = tiers.get_mut(usize::from(tier.0)) {
+                part.segments += 1;
+                part.bytes += bytes;
+            }
+        }
+        let filters = !config.filters.is_empty() || !config.dynamic.is_empty();
+        let filters_first = filters && config.order == ScanOrder::Stealing;
+        Self { tiers, rows: config.items().map(|item| source.live_rows(item)).sum(), filters_first }
+    }
+
+    /// Partitions beyond which a scan takes longer (A27): its work is divided by their number, what they cost is
+    /// multiplied by it.
+    pub(super) fn partitions(&self, costs: &[TierCost]) -> usize {
+        let home = TierCost::typical(TierKind::Ssd);
+        let read_us = |(number, part): (usize, &Part)| costs.get(number).unwrap_or(&home).sweep_us(part.bytes);
+        let some = self.tiers.iter().enumerate().filter(|(_, part)| part.segments > 0);
+        let work_us = some.map(read_us).sum::<f64>() + self.rows as f64 * ROW_US;
+        ((work_us / PARTITION_US).sqrt() as usize).max(1)
+    }
+}
+
+impl fmt::Display for Reach {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut before = "";
+        for (number, part) in self.tiers.iter().enumerate().filter(|(_, part)| part.segments > 0) {
+            let how = match (number + 1 == self.tiers.len(), self.filters_first) {
+                (false, _) => "in place",
+                (true, true) => "fetched, filters first",
+                (true, false) => "fetched",
+            };
+            let size = human_readable_size(part.bytes as usize);
+            write!(f, "{before}{}: {} segments, {size}, {how}", part.name, part.segments)?;
+            before = "; ";
+        }
+        if before.is_empty() { f.write_str("nothing stored") } else { Ok(()) }
+    }
+}
