@@ -56,6 +56,11 @@ impl Child {
         &self.name
     }
 
+    /// Its process.
+    pub fn id(&self) -> u32 {
+        self.process.id()
+    }
+
     /// Asks for one operation and waits for its sample.
     pub fn ask(&mut self, op: &str) -> Result<Sample> {
         let request = serde_json::json!({ "op": op });

@@ -5,6 +5,7 @@
 //!   experiments one noun per file; each names the figure it measures
 //!   bench       what an experiment works with: options, children, rows
 //!   child side  a side in its own process: JSON lines over stdin and stdout
+//!   cgroup      limits on a side's memory and disk
 //!   data tpch   TPC-H, generated and clustered once, read by all sides
 //!   row report  results, as JSON and as one HTML page
 //! ```
@@ -13,6 +14,7 @@
 #![allow(clippy::disallowed_methods)]
 
 mod bench;
+mod cgroup;
 mod child;
 mod cli;
 mod data;

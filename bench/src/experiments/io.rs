@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use crate::bench::{Bench, Finding, Target};
+use crate::cgroup::Cgroup;
 use crate::child::Child;
 use crate::error::{Error, Result};
 use crate::side::SideSpec;
@@ -14,7 +15,24 @@ fn megabytes_per_s(sample: &crate::row::Sample, bytes: &str) -> f64 {
 
 /// `SELECT *` of lineitem with nothing resident, against raw reads of the same files.
 pub fn cold_scan(bench: &mut Bench) -> Result<()> {
-    let scale = bench.scale(10.0);
+    scan(bench, 10.0, None)
+}
+
+/// A disk slowed down for both sides.
+pub struct Slowed<'a> {
+    /// The limit.
+    pub limit: &'a Cgroup,
+    /// What its rows begin with.
+    pub label: &'a str,
+    /// Rounds at most.
+    pub runs: usize,
+    /// The limit, for the row.
+    pub params: serde_json::Value,
+}
+
+/// The cold scan at a scale factor, on the disk as it is or slowed down.
+pub fn scan(bench: &mut Bench, scale: f64, slowed: Option<&Slowed<'_>>) -> Result<()> {
+    let scale = bench.scale(scale);
     let data = bench.dataset(scale)?;
     let store = data.clone_store()?;
     let spec = SideSpec::Terrace { store: store.path(), threads: bench.threads, nvm: false };
@@ -25,8 +43,12 @@ pub fn cold_scan(bench: &mut Bench) -> Result<()> {
     let (query, read) = ("sql SELECT * FROM lineitem", "sequential 1048576 8");
     scan.ask(query)?;
     raw.ask(read)?;
+    for side in [&scan, &raw] {
+        slowed.map_or(Ok(()), |slowed| slowed.limit.add(side.id()))?;
+    }
+    let runs = slowed.map_or(usize::MAX, |slowed| slowed.runs);
     let (mut ratios, mut ours, mut device) = (Vec::new(), Vec::new(), Vec::new());
-    while bench.another(ratios.len()) {
+    while ratios.len() < runs && bench.another(ratios.len()) {
         let (a, b) = (bench.ask(&mut scan, query)?, bench.ask(&mut raw, read)?);
         if a.value("cold_bytes") < table.value("bytes") * 0.99 {
             return Err(Error::failed("the scan did not read the whole table from disk"));
@@ -35,15 +57,19 @@ pub fn cold_scan(bench: &mut Bench) -> Result<()> {
         device.push(megabytes_per_s(&b, "bytes"));
         ratios.push(megabytes_per_s(&a, "cold_bytes") / megabytes_per_s(&b, "bytes"));
     }
+    let mut params = json!({
+        "scale": scale, "threads": bench.threads, "bytes": table.value("bytes"), "block_bytes": 1 << 20, "depth": 8,
+        "mb_per_s_a": median(&ours), "mb_per_s_b": median(&device), "disk": bench.environment().device,
+    });
+    if let (Some(params), Some(limits)) = (params.as_object_mut(), slowed.and_then(|s| s.params.as_object())) {
+        params.extend(limits.clone());
+    }
     bench.add(Finding {
         sides: (scan.name(), raw.name()),
-        what: "lineitem, all columns",
+        what: &format!("{}lineitem, all columns", slowed.map_or("", |slowed| slowed.label)),
         values: &ratios,
         target: Target::above(0.85, 0.95),
-        params: json!({
-            "scale": scale, "threads": bench.threads, "bytes": table.value("bytes"), "block_bytes": 1 << 20, "depth": 8,
-            "mb_per_s_a": median(&ours), "mb_per_s_b": median(&device),
-        }),
+        params,
     });
     Ok(())
 }

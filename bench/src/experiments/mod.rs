@@ -1,5 +1,6 @@
 //! The experiments, by name and by the figure they measure.
 
+mod access;
 mod counters;
 mod io;
 mod keys;
@@ -78,6 +79,12 @@ pub const ALL: &[Experiment] = &[
         figure: "P8",
         about: "random reads of 4 and 16 KiB by the store's I/O engine, against raw ones at the same depth",
         run: io::point_reads,
+    },
+    Experiment {
+        name: "access-methods",
+        figure: "-",
+        about: "reads by direct reads, io_uring, maps, page cache; less memory; slowed disk; against a raw io_uring",
+        run: access::run,
     },
     Experiment {
         name: "counters",

@@ -148,7 +148,7 @@ impl Device {
 }
 
 /// Ends the process: the kernel may still write to buffers that an unwinding would free.
-fn abandon(what: &str, error: &std::io::Error) -> ! {
+pub(super) fn abandon(what: &str, error: &std::io::Error) -> ! {
     eprintln!("{what}: {error}");
     std::process::exit(1)
 }
@@ -169,12 +169,13 @@ impl Side for Device {
 }
 
 /// Memory whose usable part starts at a whole block.
-struct AlignedVec {
+pub(super) struct AlignedVec {
     bytes: Vec<u8>,
 }
 
 impl AlignedVec {
-    fn new(len: usize) -> Self {
+    /// `len` usable bytes.
+    pub(super) fn new(len: usize) -> Self {
         // Written once, so that no page is missing during a measurement.
         Self { bytes: vec![1; len + BLOCK] }
     }
@@ -182,6 +183,17 @@ impl AlignedVec {
     fn start(&mut self) -> *mut u8 {
         let shift = self.bytes.as_ptr().align_offset(BLOCK).min(BLOCK);
         self.bytes.get_mut(shift..).map_or(std::ptr::null_mut(), |usable| usable.as_mut_ptr())
+    }
+
+    /// Usable bytes.
+    pub(super) fn len(&self) -> usize {
+        self.bytes.len() - BLOCK
+    }
+
+    /// One of the pieces of `len` bytes that it can be cut into.
+    pub(super) fn slot(&mut self, number: usize, len: usize) -> Option<&mut [u8]> {
+        let shift = self.bytes.as_ptr().align_offset(BLOCK).min(BLOCK) + number * len;
+        self.bytes.get_mut(shift..shift + len)
     }
 }
 

@@ -1,5 +1,6 @@
 //! The child's half of a side: what it is, and the loop that answers requests.
 
+pub mod access;
 pub mod client;
 pub mod datafusion;
 pub mod device;
@@ -67,6 +68,11 @@ pub enum SideSpec {
     Engine {
         /// The files' folder.
         folder: PathBuf,
+    },
+    /// Reads of one file by all ways.
+    Access {
+        /// The file.
+        file: PathBuf,
     },
     /// Durable writes of files without Terrace.
     Disk {
@@ -166,6 +172,7 @@ fn build(spec: SideSpec) -> Result<Box<dyn Side>> {
         }
         SideSpec::Device { folder } => Box::new(device::Device::raw(&folder)?),
         SideSpec::Engine { folder } => Box::new(device::Device::engine(&folder)?),
+        SideSpec::Access { file } => Box::new(access::Access::new(&file)?),
         SideSpec::Disk { folder } => Box::new(disk::Disk::new(&folder)?),
         SideSpec::Writer { store, stream } => Box::new(writer::Writer::new(&store, stream)?),
         SideSpec::Keys { store, enforced, random, cold } => Box::new(keys::Keys::new(&store, enforced, random, cold)?),

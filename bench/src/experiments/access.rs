@@ -1,0 +1,323 @@
+//! Ways to the bytes of a file: direct reads, io_uring, the store's I/O engine, maps, the page cache, each against a bare
+//! io_uring that reads blocks of the same size in the same pattern; with memory taken away, and on a slowed disk.
+//!
+//! Repeats figures 5.4 and 5.5 of Dreseler's thesis (random reads by block size and threads; maps with 16 MB of memory)
+//! and figure 2 of Meyer et al., ADMS 2015 (reads with less and less memory). `docs/benchmarks.md` has both beside ours.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Write;
+use std::path::PathBuf;
+
+use rand::rngs::StdRng;
+use rand::{RngCore, SeedableRng};
+use serde_json::json;
+
+use super::io;
+use crate::bench::{Bench, Finding, Target};
+use crate::cgroup::Cgroup;
+use crate::child::Child;
+use crate::error::{Error, Result};
+use crate::row::Sample;
+use crate::side::SideSpec;
+use crate::statistics::median;
+
+const KIB: u64 = 1 << 10;
+const BLOCKS: [u64; 6] = [512, 4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, 1 << 20];
+const RANDOM: &str = "random";
+const SEQUENTIAL: &str = "sequential";
+/// Reads in flight of the yardstick.
+const DEPTH: usize = 32;
+/// Rounds at most: with more of them it would take longer than three minutes.
+const RUNS: usize = 3;
+/// A comparison that nothing depends on.
+const OPEN: Target = Target::above(0.0, 0.0);
+/// Speeds of a slowed disk: its name, bytes/s, reads/s.
+const SPEEDS: [(&str, u64, u64); 2] = [("SATA", 500_000_000, 75_000), ("disk", 150_000_000, 150)];
+
+/// A way to read: method, state of the page cache, threads, depth.
+#[derive(Debug, Clone, Copy)]
+struct Way(&'static str, &'static str, usize, usize);
+
+/// What is measured in turn: ways to read one pattern in one size of blocks.
+struct Group<'a> {
+    label: &'a str,
+    pattern: &'static str,
+    block: u64,
+    ways: &'a [Way],
+    ms: u64,
+    runs: usize,
+    /// Limits, for the rows.
+    limits: serde_json::Value,
+}
+
+/// The two sides.
+struct Sides {
+    ways: Child,
+    raw: Child,
+}
+
+/// Bytes/s with everything in memory, by method, pattern and block.
+type InMemory = BTreeMap<(&'static str, &'static str, u64), f64>;
+
+/// All of it.
+pub fn run(bench: &mut Bench) -> Result<()> {
+    let (file, file_bytes) = make_file(bench)?;
+    println!("all rows of access-methods: {}", bench.environment().device);
+    let spec = SideSpec::Access { file: file.clone() };
+    let start = || {
+        Ok::<_, Error>(Sides {
+            ways: Child::start("ways to read a file", &spec)?,
+            raw: Child::start("raw io_uring, depth 32", &spec)?,
+        })
+    };
+    let in_memory = plain(bench, &mut start()?)?;
+    leave_out(under_pressure(bench, file_bytes, &in_memory, &start), "with less memory")?;
+    for speed in SPEEDS {
+        if bench.quick && speed.0 != "SATA" {
+            continue;
+        }
+        leave_out(slowed(bench, speed, &start), &format!("on a disk slowed to {}", speed.0))?;
+    }
+    Ok(())
+}
+
+/// Limits that this machine cannot set take their rows with them, and nothing else.
+fn leave_out(done: Result<()>, rows: &str) -> Result<()> {
+    match done {
+        Err(Error::Missing(what)) => {
+            eprintln!("access-methods: rows {rows} are left out: {what}");
+            Ok(())
+        }
+        done => done,
+    }
+}
+
+/// With all memory and the disk as it is.
+fn plain(bench: &mut Bench, sides: &mut Sides) -> Result<InMemory> {
+    let (all, quick): ([Way; 13], [Way; 3]) = (
+        [
+            Way("pread", "kept", 1, 1),
+            Way("pread", "kept", 2, 1),
+            Way("pread", "kept", 4, 1),
+            Way("pread", "kept", 8, 1),
+            Way("uring", "kept", 1, 1),
+            Way("uring", "kept", 1, 4),
+            Way("uring", "kept", 1, 16),
+            Way("uring", "kept", 1, 64),
+            Way("engine", "kept", 1, DEPTH),
+            Way("map", "cold", 1, 1),
+            Way("map", "cold", 2, 1),
+            Way("map", "cold", 8, 1),
+            Way("map-plain", "cold", 1, 1),
+        ],
+        [Way("pread", "kept", 1, 1), Way("engine", "kept", 1, DEPTH), Way("map", "cold", 1, 1)],
+    );
+    let sequential = [
+        Way("pread", "kept", 1, 1),
+        Way("engine", "kept", 1, DEPTH),
+        Way("map", "cold", 1, 1),
+        Way("map-plain", "cold", 1, 1),
+        Way("buffered", "cold", 1, 1),
+    ];
+    let warm = [
+        Way("map", "warm", 1, 1),
+        Way("map", "warm", 2, 1),
+        Way("buffered", "warm", 1, 1),
+        Way("buffered", "warm", 2, 1),
+    ];
+    let (blocks, in_order, ms): (&[u64], &[u64], u64) = match bench.quick {
+        true => (&[4 * KIB], &[1 << 20], 10),
+        false => (&BLOCKS, &[4 * KIB, 64 * KIB, 1 << 20], 80),
+    };
+    let smallest = if sides.raw.ask("read pread kept random 512 1 1 1").is_ok() { 512 } else { 4 * KIB };
+    let mut in_memory = InMemory::new();
+    // Cold ones first: nothing has to be dropped between warm ones.
+    sides.ways.ask("drop")?;
+    for &block in blocks.iter().filter(|b| **b >= smallest) {
+        let ways: &[Way] = if bench.quick { &quick } else { &all };
+        let group = Group { label: "", pattern: RANDOM, block, ways, ms, runs: RUNS, limits: json!({}) };
+        measure(bench, sides, &group, None)?;
+    }
+    for &block in in_order {
+        let group =
+            Group { label: "", pattern: SEQUENTIAL, block, ways: &sequential, ms, runs: RUNS, limits: json!({}) };
+        measure(bench, sides, &group, None)?;
+    }
+    sides.ways.ask("fill")?;
+    let warm_random = blocks.iter().filter(|b| **b >= smallest).map(|b| (RANDOM, *b, warm.as_slice()));
+    let [map, _, buffered, _] = warm;
+    let one_thread = [map, buffered];
+    let warm_in_order = in_order.iter().map(|b| (SEQUENTIAL, *b, one_thread.as_slice()));
+    for (pattern, block, ways) in warm_random.chain(warm_in_order) {
+        let group = Group { label: "", pattern, block, ways, ms, runs: RUNS, limits: json!({}) };
+        let rates = measure(bench, sides, &group, None)?;
+        let one = ways.iter().zip(rates).filter(|(way, _)| way.2 == 1);
+        in_memory.extend(one.map(|(way, rate)| ((way.0, pattern, block), rate)));
+    }
+    sides.ways.ask("drop")?;
+    Ok(in_memory)
+}
+
+/// With memory for a part of the file, as in the paper, and for 16 MiB of it, as in the thesis.
+fn under_pressure(
+    bench: &mut Bench,
+    file_bytes: u64,
+    in_memory: &InMemory,
+    start: &impl Fn() -> Result<Sides>,
+) -> Result<()> {
+    let (map, buffered) = (Way("map", "kept", 1, 1), Way("buffered", "kept", 1, 1));
+    let engine = Way("engine", "kept", 1, DEPTH);
+    let (ms, runs) = if bench.quick { (20, 1) } else { (200, RUNS) };
+    let shares: &[u64] = if bench.quick { &[25] } else { &[80, 50, 25] };
+    for &share in shares {
+        let limit = file_bytes * share / 100;
+        let group = Cgroup::memory(limit)?;
+        let mut sides = start()?;
+        sides.ways.ask("drop")?;
+        group.add(sides.ways.id())?;
+        sides.ways.ask("fill")?;
+        let limits = json!({ "memory_limit_bytes": limit, "memory_share": share as f64 / 100.0 });
+        for (pattern, block) in [(RANDOM, 4 * KIB), (SEQUENTIAL, 1 << 20)] {
+            // The engine's own memory does not fit where the file is small.
+            let (label, ways) = (format!("{share} % memory, "), [map, buffered, engine]);
+            let ways = if bench.quick { &ways[..2] } else { &ways };
+            let group = Group { label: &label, pattern, block, ways, ms, runs, limits: limits.clone() };
+            measure(bench, &mut sides, &group, Some(in_memory))?;
+        }
+        sides.ways.ask("drop")?;
+    }
+    if bench.quick {
+        return Ok(());
+    }
+    let limit = 16 << 20;
+    let group = Cgroup::memory(limit)?;
+    let mut sides = start()?;
+    sides.ways.ask("drop")?;
+    group.add(sides.ways.id())?;
+    for block in [4 * KIB, 64 * KIB, 1 << 20] {
+        let ways = [map, Way("map", "kept", 8, 1)];
+        let limits = json!({ "memory_limit_bytes": limit });
+        let group = Group { label: "16 MiB memory, ", pattern: RANDOM, block, ways: &ways, ms, runs, limits };
+        measure(bench, &mut sides, &group, Some(in_memory))?;
+    }
+    Ok(())
+}
+
+/// Everything cold from a disk slowed to `speed`, and a scan by Terrace.
+fn slowed(bench: &mut Bench, speed: (&str, u64, u64), start: &impl Fn() -> Result<Sides>) -> Result<()> {
+    let (name, bytes_per_s, reads_per_s) = speed;
+    let limit = Cgroup::disk(&bench.data_dir, bytes_per_s, reads_per_s)?;
+    let limits = json!({ "limit_bytes_per_s": bytes_per_s, "limit_reads_per_s": reads_per_s });
+    let label = format!("{name}: ");
+    let ways = [
+        Way("pread", "kept", 1, 1),
+        Way("engine", "kept", 1, DEPTH),
+        Way("map", "cold", 1, 1),
+        Way("map", "cold", 8, 1),
+        Way("buffered", "cold", 1, 1),
+    ];
+    let mut sides = start()?;
+    for side in [&sides.ways, &sides.raw] {
+        limit.add(side.id())?;
+    }
+    let (ms, runs) = if bench.quick { (100, 1) } else { (400, RUNS) };
+    let cells = [(RANDOM, 4 * KIB), (RANDOM, 64 * KIB), (SEQUENTIAL, 1 << 20)];
+    for (pattern, block) in cells.into_iter().take(if bench.quick { 1 } else { 3 }) {
+        let ways = if bench.quick { &ways[1..3] } else { &ways };
+        let group = Group { label: &label, pattern, block, ways, ms, runs, limits: limits.clone() };
+        measure(bench, &mut sides, &group, None)?;
+    }
+    drop(sides);
+    io::scan(bench, 1.0, Some(&io::Slowed { limit: &limit, label: &label, runs, params: limits }))
+}
+
+/// Measures the ways in turn with the yardstick and adds their rows; the median bytes/s of each.
+fn measure(bench: &mut Bench, sides: &mut Sides, group: &Group<'_>, in_memory: Option<&InMemory>) -> Result<Vec<f64>> {
+    let Group { pattern, block, ms, .. } = *group;
+    let op = |Way(method, state, threads, depth): Way, ms: u64| {
+        format!("read {method} {state} {pattern} {block} {threads} {depth} {ms}")
+    };
+    let yardstick = Way("uring", "kept", 1, DEPTH);
+    sides.raw.ask(&op(yardstick, ms / 8))?;
+    for way in group.ways.iter().filter(|way| way.1 != "cold") {
+        sides.ways.ask(&op(*way, ms / 8))?;
+    }
+    let rate = |sample: &Sample| sample.value("bytes") / sample.ms * 1e3;
+    let (mut raw, mut found) = (Vec::new(), vec![(Vec::new(), Vec::new(), Vec::new()); group.ways.len()]);
+    while raw.len() < group.runs && bench.another(raw.len()) {
+        let b = bench.ask(&mut sides.raw, &op(yardstick, ms))?;
+        for (way, (ratios, rates, faults)) in group.ways.iter().zip(&mut found) {
+            if way.1 == "cold" {
+                sides.ways.ask("drop")?;
+            }
+            let a = bench.ask(&mut sides.ways, &op(*way, ms))?;
+            ratios.push(rate(&a) / rate(&b));
+            rates.push(rate(&a));
+            faults.push(a.value("major_faults") / a.value("reads").max(1.0));
+        }
+        raw.push(rate(&b));
+    }
+    for (way, (ratios, rates, faults)) in group.ways.iter().zip(&found) {
+        let Way(method, state, threads, depth) = *way;
+        let (a, b) = (median(rates), median(&raw));
+        let mut params = json!({
+            "method": method, "state": state, "pattern": pattern, "block_bytes": block, "threads": threads,
+            "depth": depth, "mb_per_s_a": a / 1e6, "mb_per_s_b": b / 1e6, "reads_per_s_a": a / block as f64,
+            "reads_per_s_b": b / block as f64, "disk": bench.environment().device,
+        });
+        if let (Some(params), Some(limits)) = (params.as_object_mut(), group.limits.as_object()) {
+            params.extend(limits.clone());
+            if method.starts_with("map") {
+                params.insert("major_faults_per_read".to_owned(), json!(median(faults)));
+            }
+            if let Some(whole) = in_memory.and_then(|m| m.get(&(method, pattern, block))).filter(|_| threads == 1) {
+                params.insert("times_slower_than_in_memory".to_owned(), json!(whole / a));
+            }
+        }
+        let target = if method == "engine" { Target::above(0.8, 0.95) } else { OPEN };
+        let what = format!("{}{} {pattern} {}", group.label, size(block), name(*way));
+        let sides = (sides.ways.name(), sides.raw.name());
+        bench.add(Finding { sides, what: &what, values: ratios, target, params });
+    }
+    Ok(found.iter().map(|(_, rates, _)| median(rates)).collect())
+}
+
+fn name(Way(method, state, threads, depth): Way) -> String {
+    let state = if state == "kept" { String::new() } else { format!(" {state}") };
+    match (threads, depth) {
+        (1, 1) => format!("{method}{state}"),
+        (1, depth) => format!("{method}{state} d{depth}"),
+        (threads, _) => format!("{method}{state} x{threads}"),
+    }
+}
+
+fn size(bytes: u64) -> String {
+    match bytes {
+        0..KIB => format!("{bytes} B"),
+        KIB..0x10_0000 => format!("{} KiB", bytes / KIB),
+        _ => format!("{} MiB", bytes >> 20),
+    }
+}
+
+/// A file of random bytes, kept for the next run, and its length: 1 to 4 GiB by scale, 64 MiB in a quick run.
+fn make_file(bench: &Bench) -> Result<(PathBuf, u64)> {
+    let gib = (bench.scale(1.0).ceil() as u64).clamp(1, 4).next_power_of_two();
+    let bytes = if bench.quick { 64 << 20 } else { gib << 30 };
+    let path = bench.data_dir.join(format!("access-{}.bin", bytes >> 20));
+    if path.metadata().is_ok_and(|m| m.len() == bytes) {
+        return Ok((path, bytes));
+    }
+    eprintln!("  making {} MiB of random bytes in {}", bytes >> 20, path.display());
+    let partial = path.with_extension("tmp");
+    let failed = || Error::path("write", &partial);
+    let mut file = File::create(&partial).map_err(failed())?;
+    let (mut rng, mut piece) = (StdRng::seed_from_u64(1), vec![0; 4 << 20]);
+    for _ in 0..bytes / piece.len() as u64 {
+        rng.fill_bytes(&mut piece);
+        file.write_all(&piece).map_err(failed())?;
+    }
+    file.sync_all().map_err(failed())?;
+    std::fs::rename(&partial, &path).map_err(Error::path("create", &path))?;
+    Ok((path, bytes))
+}
