@@ -42,7 +42,7 @@ use super::statistics::scan_statistics;
 use super::stream::ScanStream;
 
 /// With so many items for each partition, their number need not be weighed.
-const FEW_ITEMS: usize = 8;
+const FEW_ITEMS: usize = 2;
 
 /// Who takes which chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use arrow::array::{Int64Array, cast::AsArray};
 use arrow::datatypes::Int64Type;
+use datafusion::execution::memory_pool::human_readable_size;
 use datafusion::physical_expr::expressions::col;
 use datafusion::physical_expr::{LexOrdering, PhysicalSortExpr};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
@@ -261,4 +262,37 @@ async fn moves_during_a_scan_change_nothing() {
     stop.store(true, std::sync::atomic::Ordering::Relaxed);
     mover.join().unwrap();
     fixture.assert_idle().await;
+}
+
+/// What EXPLAIN says of the tiers, and as many partitions as the rows are worth.
+#[tokio::test]
+async fn a_plan_says_how_each_tier_is_read_and_small_tables_stay_on_one_core() {
+    let fixture = Fixture::new(&mut Rng(5), 3000, 1000, 0);
+    fixture.place(0, 0, 0);
+    fixture.place(1, 0, 1);
+    let shown = |config: ScanConfig| {
+        let plan: Arc<dyn ExecutionPlan> = Arc::new(TierScanExec::try_new(config).unwrap());
+        datafusion::physical_plan::displayable(plan.as_ref()).one_line().to_string()
+    };
+    let size = |chunk: usize| {
+        let segment = &fixture.version.chunks[chunk].chunk.segments[0];
+        let bytes = if chunk < 2 { segment.bytes() } else { segment.home.len };
+        human_readable_size(bytes as usize)
+    };
+    let (dram, nvm, ssd) = (size(0), size(1), size(2));
+    let reads = format!(
+        "reads=[dram: 1 segments, {dram}, in place; nvm: 1 segments, {nvm}, in place; ssd: 1 segments, {ssd}, fetched]"
+    );
+    let found = shown(scan_of(&fixture, vec![0], 8));
+    assert!(found.contains(&reads) && found.contains("partitions=1,"), "{found}\nwithout {reads}");
+    let (plan, _) = run(&fixture.session(2), "SELECT s FROM t WHERE k > 5").await;
+    let found = datafusion::physical_plan::displayable(plan.as_ref()).indent(false).to_string();
+    assert!(found.contains("ssd: 4 segments") && found.contains("fetched, filters first]"), "{found}");
+
+    let large = Fixture::new(&mut Rng(6), 400_000, 65_536, 0);
+    assert!(scan_of(&large, vec![0, 1, 2], 8).partitions > 2);
+    // A device that is slower is worth more of them.
+    let cold = scan_of(&large, vec![3], 8).partitions;
+    large.place_all(|_, column| if column == 3 { 0 } else { 2 });
+    assert!(scan_of(&large, vec![3], 8).partitions <= cold);
 }
