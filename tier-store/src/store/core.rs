@@ -21,7 +21,9 @@ use crate::heat::{AccessTotals, Pattern};
 use crate::migrate::HomeTier;
 use crate::placement::{Calibration, EpochReport, TableSnapshot, TieringHost};
 use crate::table::delta::SealRule;
-use crate::table::{Chunk, ChunkAdmission, IngestMemory, Resident, Table, TableId, TableName, TableVersion};
+use crate::table::{
+    Chunk, ChunkAdmission, FilterPool, IngestMemory, Resident, Table, TableId, TableName, TableVersion,
+};
 use crate::tier::codec::StoredColumn;
 use crate::tier::ssd::{Admission, ColdRead, SsdTier};
 use crate::tier::{Account, MemoryTier, TierId, TierKind, codec};
@@ -67,6 +69,7 @@ pub struct Core {
     pub(super) memory_tiers: Vec<Arc<dyn MemoryTier>>,
     pub(crate) ssd: Arc<SsdTier>,
     pub(super) delta: Arc<Account>,
+    pub(super) filters: FilterPool,
     pub(super) access_totals: Arc<AccessTotals>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) seal: SealRule,

@@ -25,7 +25,7 @@ use crate::io::best_engine;
 use crate::io::files::{FileSystem, create_folders, parent, raise_open_files};
 use crate::table::delta::DeltaEntry;
 use crate::table::{
-    Chunk, ChunkEntry, ChunkId, DeltaRows, IngestMemory, Rules, Segment, Table, TableId, TableStatistics,
+    Chunk, ChunkEntry, ChunkId, DeltaRows, FilterPool, IngestMemory, Rules, Segment, Table, TableId, TableStatistics,
 };
 use crate::tier::dram::DramTier;
 use crate::tier::nvm::NvmTier;
@@ -125,6 +125,7 @@ fn assemble(options: &StoreOptions, catalog: Arc<Catalog>, next_table: u64) -> R
         descriptions: Descriptions::of(Arc::clone(&options.files), dir),
         memory_tiers: memory_tiers(options)?,
         delta: Account::new("the delta", options.delta_budget_bytes),
+        filters: FilterPool::new(options.filter_budget_bytes, Arc::clone(&options.clock)),
         access_totals: Arc::new(AccessTotals::default()),
         clock: Arc::clone(&options.clock),
         seal: options.seal,
