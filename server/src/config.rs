@@ -101,6 +101,9 @@ section! {
         /// Rows of bulk ingests on their way into chunk files; ingests wait for each other at it. Default: 4%, 32MiB to
         /// 512MiB.
         pub ingest: Option<Size> = None,
+        /// Membership filters, by which scans leave out chunks that have none of the values asked for. 0: none are built.
+        /// Default: a sixteenth of the DRAM budget.
+        pub filters: Option<Size> = None,
         /// Kept free for the network, the catalog's cache, metadata and the allocator. Default: 10%, 96MiB to 1GiB.
         pub reserve: Option<Size> = None,
     }

@@ -124,6 +124,7 @@ fn store_options(config: &Config, plan: &MemoryPlan) -> StoreOptions {
         io_budget_bytes: plan.io_bytes,
         delta_budget_bytes: plan.delta_bytes,
         ingest_budget_bytes: plan.ingest_bytes,
+        filter_budget_bytes: plan.filter_bytes,
         catalog_cache_bytes: (plan.reserve_bytes / 4).min(64 << 20) as usize,
         compaction_bytes_per_s: config.compaction.rate_limit.resolve(1 << 30),
         epoch_interval: config.tiering.enabled.then_some(config.tiering.interval.0),

@@ -11,6 +11,8 @@ use crate::error::{Error, Result};
 use crate::units::{Size, human_bytes};
 
 const MIB: u64 = 1 << 20;
+/// The DRAM budget is so many times what membership filters may take.
+const FILTER_SHARE: u64 = 16;
 
 /// The most memory this process can have, and who says so.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,6 +40,8 @@ pub struct MemoryPlan {
     pub delta_bytes: u64,
     /// Rows of bulk ingests on their way into files.
     pub ingest_bytes: u64,
+    /// Membership filters of segments.
+    pub filter_bytes: u64,
     /// Everything else.
     pub reserve_bytes: u64,
 }
@@ -122,18 +126,35 @@ impl MemoryPlan {
         let nvm = &config.tiers.nvm;
         let nvm_bytes = nvm.capacity.filter(|_| nvm.emulated).map_or(0, |size| size.resolve(whole));
         let dram = config.tiers.dram.budget.map(|size| size.resolve(whole));
-        let fixed = io_bytes + delta_bytes + ingest_bytes + reserve_bytes + nvm_bytes;
+        let filters = memory.filters.map(|size| size.resolve(whole));
+        let fixed = io_bytes + delta_bytes + ingest_bytes + reserve_bytes + nvm_bytes + filters.unwrap_or(0);
         let least_query = 64 * MIB;
         let query_bytes = match memory.query {
             Some(size) => size.resolve(whole),
             None => {
-                let left = whole.saturating_sub(fixed + dram.unwrap_or(0));
+                let filters = if filters.is_some() { 0 } else { dram.unwrap_or(0) / FILTER_SHARE };
+                let left = whole.saturating_sub(fixed + dram.unwrap_or(0) + filters);
                 (whole / 100 * 30).min(left).max(least_query)
             }
         };
-        let dram_bytes = dram.unwrap_or_else(|| whole.saturating_sub(fixed + query_bytes));
-        let plan =
-            Self { limit, dram_bytes, nvm_bytes, query_bytes, io_bytes, delta_bytes, ingest_bytes, reserve_bytes };
+        let left = whole.saturating_sub(fixed + query_bytes);
+        let (dram_bytes, filter_bytes) = match (dram, filters) {
+            (Some(dram), Some(filters)) => (dram, filters),
+            (None, Some(filters)) => (left, filters),
+            (Some(dram), None) => (dram, (dram / FILTER_SHARE).min(left.saturating_sub(dram))),
+            (None, None) => (left - left / (FILTER_SHARE + 1), left / (FILTER_SHARE + 1)),
+        };
+        let plan = Self {
+            limit,
+            dram_bytes,
+            nvm_bytes,
+            query_bytes,
+            io_bytes,
+            delta_bytes,
+            ingest_bytes,
+            filter_bytes,
+            reserve_bytes,
+        };
         if plan.sum_bytes() > whole {
             return Err(Error::Memory(plan.too_large()));
         }
@@ -141,7 +162,7 @@ impl MemoryPlan {
     }
 
     /// The parts with their names, largest meaning first.
-    pub fn parts(&self) -> [(&'static str, u64); 7] {
+    pub fn parts(&self) -> [(&'static str, u64); 8] {
         [
             ("dram tier", self.dram_bytes),
             ("emulated nvm", self.nvm_bytes),
@@ -149,6 +170,7 @@ impl MemoryPlan {
             ("cold reads", self.io_bytes),
             ("delta", self.delta_bytes),
             ("bulk ingest", self.ingest_bytes),
+            ("membership filters", self.filter_bytes),
             ("reserve", self.reserve_bytes),
         ]
     }
@@ -254,6 +276,27 @@ mod tests {
         config.tiers.dram.budget = None;
         config.memory.limit = Some(Size::Bytes(30 * GIB));
         assert!(MemoryPlan::new(&config, gib(24)).unwrap_err().to_string().contains("memory.limit is 30.0 GiB"));
+    }
+
+    #[test]
+    fn filters_have_a_share_of_the_dram_budget_or_what_they_are_given() {
+        let mut config = Config::default();
+        let plan = MemoryPlan::new(&config, gib(24)).unwrap();
+        assert!(plan.filter_bytes.abs_diff(plan.dram_bytes / 16) <= 1, "{plan:?}");
+        config.tiers.dram.budget = Some(Size::Bytes(160 * MIB));
+        assert_eq!(MemoryPlan::new(&config, gib(24)).unwrap().filter_bytes, 10 * MIB);
+        for given in [0, 3 * MIB] {
+            config.memory.filters = Some(Size::Bytes(given));
+            assert_eq!(MemoryPlan::new(&config, gib(24)).unwrap().filter_bytes, given);
+        }
+        // A plan that fits without them goes on to fit.
+        config.memory = crate::config::MemoryConfig { query: Some(Size::Bytes(64 * MIB)), ..Default::default() };
+        let others = MemoryPlan::new(&config, gib(1)).unwrap();
+        config.tiers.dram.budget = Some(Size::Bytes(GIB - (others.sum_bytes() - 170 * MIB)));
+        let plan = MemoryPlan::new(&config, gib(1)).unwrap();
+        assert_eq!((plan.filter_bytes, plan.sum_bytes()), (0, GIB));
+        config.memory.filters = Some(Size::Bytes(1));
+        assert!(MemoryPlan::new(&config, gib(1)).unwrap_err().to_string().contains("membership filters"));
     }
 
     #[test]

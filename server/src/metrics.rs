@@ -256,6 +256,13 @@ pub fn storage(out: &mut Exposition, store: &Store) {
     let used = ingest.used_bytes() as f64;
     out.gauge("terrace_ingest_used_bytes", "Memory of bulk ingests' rows on their way into files.", used);
     out.gauge("terrace_ingest_budget_bytes", "The limit of this.", ingest.limit_bytes() as f64);
+    let filters = store.filters();
+    let used = filters.account().used_bytes() as f64;
+    out.gauge("terrace_filter_used_bytes", "Membership filters of segments.", used);
+    out.gauge("terrace_filter_budget_bytes", "The limit of these.", filters.account().limit_bytes() as f64);
+    out.gauge("terrace_filter_segments", "Segments that have one.", filters.count() as f64);
+    let help = "Chunks that scans did not read because of them.";
+    out.counter("terrace_filter_pruned_chunks_total", help, filters.pruned_chunks() as f64);
     let written = load(&store.ssd().counters().written_bytes);
     out.counter("terrace_ssd_written_bytes_total", "Bytes of chunk files written, by compaction too.", written);
     let compactions = store.compactions();

@@ -34,7 +34,7 @@ use parking_lot::Mutex;
 use super::filter::Conjunct;
 use super::keys::JoinKeys;
 use super::metrics::{ScanMetrics, WaitTimer};
-use super::pruning::{DynamicPruner, keep_chunks};
+use super::pruning::{DynamicPruner, Verdict, judge_chunks};
 use super::queue::{ScanQueue, ScanSpec};
 use super::reach::Reach;
 use super::source::ScanSource;
@@ -68,6 +68,8 @@ pub struct ScanConfig {
     pub keys: Vec<Arc<JoinKeys>>,
     /// Positions of the chunks that may hold matching rows, ascending.
     pub chunks: Arc<[u32]>,
+    /// Chunks that are not among them because of membership filters alone.
+    pub denied: usize,
     /// Rows after which each partition may stop.
     pub fetch: Option<usize>,
     /// Who takes which chunk.
@@ -97,6 +99,7 @@ impl ScanConfig {
             dynamic,
             keys,
             chunks,
+            denied: 0,
             fetch,
             order,
             ordering,
@@ -136,9 +139,10 @@ impl ScanConfig {
         for filter in &filters {
             self.filters.extend(split_conjunction(filter).into_iter().cloned());
         }
-        if let Some(keep) = keep_chunks(&self.source, &self.filters) {
-            let kept = |c: &u32| keep.get(*c as usize).copied().unwrap_or(true);
-            self.chunks = self.chunks.iter().copied().filter(kept).collect();
+        if let Some(verdicts) = judge_chunks(&self.source, &self.filters) {
+            let verdict = |c: &u32| verdicts.get(*c as usize).copied().unwrap_or(Verdict::Keep);
+            self.denied += self.chunks.iter().filter(|c| verdict(c) == Verdict::NoMember).count();
+            self.chunks = self.chunks.iter().copied().filter(|c| verdict(c) == Verdict::Keep).collect();
         }
     }
 
@@ -281,6 +285,8 @@ impl TierScanExec {
         let kept = items.iter().filter(|i| (**i as usize) < total).count();
         metrics.chunks_total.add(total);
         metrics.chunks_pruned.add(total - kept);
+        metrics.chunks_pruned_membership.add(config.denied);
+        config.source.store.filters().add_pruned_chunks(config.denied);
         let position = |p: &usize| columns.iter().position(|c| c == p);
         let spec = ScanSpec {
             output: config.projection.iter().filter_map(position).collect(),
@@ -290,6 +296,8 @@ impl TierScanExec {
             schema: Arc::clone(&self.schema),
             slice_rows: context.session_config().batch_size().clamp(1, super::SLICE_ROWS),
             fetch: config.fetch,
+            filters: conjuncts.clone(),
+            asked: OnceLock::new(),
             metrics,
         };
         // Static filters have done their work; with run-time ones they may still exclude more.

@@ -9,7 +9,8 @@
 //!   membership  a run-time filter on one integer column as a bitmap or Bloom filter
 //!   keys        the keys of a join's build side, on their way to the scan of its other side
 //!   pushdown    DataFusion's push-down of filters, corrected where names of columns are not unique
-//!   pruning     which chunks a predicate can match, by their bounds
+//!   pruning     which chunks a predicate can match, by their bounds and membership filters
+//!   asked       the single values that a predicate asks a column for
 //!   reach       where its segments lie, how each tier's are read, how many partitions that is worth
 //!   statistics  what the planner may believe about the rows of a scan
 //!   metrics     what EXPLAIN ANALYZE shows
@@ -18,6 +19,7 @@
 //! Invariants: nothing is read before the first poll; dropping a stream drops its reads; resident data costs nothing
 //! beyond the kernels that `FilterExec` would run on it.
 
+mod asked;
 mod exec;
 mod filter;
 mod keys;

@@ -234,8 +234,26 @@ impl OpenChunk {
 
     /// Notes that `survivors` of `rows` rows left the scan.
     pub(super) fn note(&self, rows: usize, survivors: usize) {
-        self.scanned.fetch_add(rows, Ordering::Relaxed);
         self.survivors.fetch_add(survivors, Ordering::Relaxed);
+        // Whoever notes the last rows sees the survivors of all.
+        let scanned = self.scanned.fetch_add(rows, Ordering::AcqRel) + rows;
+        if scanned == self.rows && self.survivors.load(Ordering::Relaxed) == 0 {
+            self.read_in_vain();
+        }
+    }
+
+    /// No row was wanted: says so of the cold columns that were asked for single values, so that they get filters.
+    fn read_in_vain(&self) {
+        let Some(touched) = &self.touched else { return };
+        for asked in self.spec.asked() {
+            let slot = self.spec.columns.iter().position(|column| *column == asked.column);
+            let place = slot.and_then(|slot| touched.places.get(slot).copied().flatten());
+            let cold = place.is_some_and(|(tier, bytes)| tier == self.spec.source.home_tier() && bytes > 0);
+            let values = slot.and_then(|slot| self.columns.get(slot)).filter(|_| cold);
+            if let (Some(segment), Some(values)) = (touched.chunk.segments.get(asked.column), values) {
+                self.spec.source.store.filters().read_in_vain(segment, values, &asked.values);
+            }
+        }
     }
 }
 

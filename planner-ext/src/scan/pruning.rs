@@ -1,7 +1,8 @@
-//! Which chunks can hold rows of a predicate, decided by the bounds of their columns.
+//! Which chunks can hold rows of a predicate, decided by the bounds of their columns and by membership filters.
 //!
 //! Bounds are one Arrow array per column over all chunks of the version, so one evaluation of a `PruningPredicate`
-//! decides about all of them. Static predicates are evaluated at plan time; run-time filters at the first chunk and
+//! decides about all of them. Where the predicate asks for single values, the membership filters of the chunks that are
+//! left are asked for them. Static predicates are evaluated at plan time; run-time filters at the first chunk and
 //! again when one of them changed.
 
 use std::collections::HashSet;
@@ -11,13 +12,15 @@ use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Int64Array, UInt64Arr
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Int64Type};
 use datafusion::common::pruning::PruningStatistics;
-use datafusion::common::{Column, ScalarValue};
+use datafusion::common::{Column, Result, ScalarValue};
 use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::expressions::{BinaryExpr, CaseExpr, Column as PhysicalColumn, Literal, lit};
 use datafusion::physical_expr::{DynamicFilterTracking, PhysicalExpr, conjunction};
 use datafusion::physical_expr_common::physical_expr::snapshot_physical_expr;
 use datafusion::physical_optimizer::pruning::PruningPredicateBuilder;
+use terrace_tier_store::table::{Chunk, ChunkEntry};
 
+use super::asked::Asked;
 use super::keys::JoinKeys;
 use super::source::ScanSource;
 
@@ -60,13 +63,52 @@ impl PruningStatistics for ChunkBounds<'_> {
     }
 }
 
+/// Whether a chunk can hold a row for which a predicate is true.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// It can, for all that is known.
+    Keep,
+    /// Not between the bounds of its columns, or not with the keys of a join.
+    OutOfBounds,
+    /// Between its bounds, but a membership filter has none of the values.
+    NoMember,
+}
+
 /// For each chunk of the version: can it hold a row for which all `filters` (over the table's schema) are true?
 /// `None`: nothing is known, keep all.
-pub(super) fn keep_chunks(source: &ScanSource, filters: &[Arc<dyn PhysicalExpr>]) -> Option<Vec<bool>> {
-    if filters.is_empty() || source.version.chunks.is_empty() {
+pub(super) fn judge_chunks(source: &ScanSource, filters: &[Arc<dyn PhysicalExpr>]) -> Option<Vec<Verdict>> {
+    let chunks = &source.version.chunks;
+    if filters.is_empty() || chunks.is_empty() {
         return None;
     }
-    let predicate = widen(&snapshot_physical_expr(conjunction(filters.iter().cloned())).ok()?, usize::MAX);
+    let predicate = as_of_now(filters).ok()?;
+    let asked = Asked::of(&predicate, source.schema());
+    let within = within_bounds(source, predicate);
+    if within.is_none() && asked.is_empty() {
+        return None;
+    }
+    let pool = source.store.filters();
+    let denied = |chunk: &Chunk| {
+        let denies = |asked: &Asked| chunk.segments.get(asked.column).is_some_and(|s| pool.excludes(s, &asked.values));
+        asked.iter().any(denies)
+    };
+    let judge = |(position, entry): (usize, &ChunkEntry)| {
+        let within = within.as_ref().and_then(|within| within.get(position)).copied().unwrap_or(true);
+        match within {
+            false => Verdict::OutOfBounds,
+            true if denied(&entry.chunk) => Verdict::NoMember,
+            true => Verdict::Keep,
+        }
+    };
+    Some(chunks.iter().enumerate().map(judge).collect())
+}
+
+/// The conjunction of filters in their present form.
+pub(super) fn as_of_now(filters: &[Arc<dyn PhysicalExpr>]) -> Result<Arc<dyn PhysicalExpr>> {
+    Ok(widen(&snapshot_physical_expr(conjunction(filters.iter().cloned()))?, usize::MAX))
+}
+
+fn within_bounds(source: &ScanSource, predicate: Arc<dyn PhysicalExpr>) -> Option<Vec<bool>> {
     let pruning = PruningPredicateBuilder::new().with_file_schema(Arc::clone(source.schema())).build(predicate)?;
     match pruning.prune(&ChunkBounds { source }) {
         Ok(keep) if keep.len() == source.version.chunks.len() => Some(keep),
@@ -106,7 +148,7 @@ pub(super) struct DynamicPruner {
     filters: Vec<Arc<dyn PhysicalExpr>>,
     keys: Vec<KeyPruner>,
     tracking: Option<DynamicFilterTracking>,
-    keep: Option<Vec<bool>>,
+    verdicts: Option<Vec<Verdict>>,
 }
 
 /// Prunes by the keys of a join, once they are all known: a chunk between whose bounds no key lies has no match.
@@ -146,13 +188,13 @@ impl DynamicPruner {
             Some(KeyPruner::new(&source, keys, column))
         };
         let keys = keys.iter().filter_map(of_join).collect();
-        Self { source, filters, keys, tracking: None, keep: None }
+        Self { source, filters, keys, tracking: None, verdicts: None }
     }
 
-    /// False when no row of the item can pass the filters as they are now. Delta items always can.
-    pub(super) fn keeps(&mut self, item: u32) -> bool {
+    /// Whether a row of the item can pass the filters as they are now. One of the delta always can.
+    pub(super) fn judge(&mut self, item: u32) -> Verdict {
         if self.filters.is_empty() {
-            return true;
+            return Verdict::Keep;
         }
         let changed = match &mut self.tracking {
             Some(tracking) => tracking.watcher().is_some_and(|w| w.changed()),
@@ -163,9 +205,12 @@ impl DynamicPruner {
             }
         };
         if changed {
-            self.keep = keep_chunks(&self.source, &self.filters);
+            self.verdicts = judge_chunks(&self.source, &self.filters);
         }
-        let by_bounds = self.keep.as_ref().and_then(|keep| keep.get(item as usize).copied()).unwrap_or(true);
-        by_bounds && self.keys.iter().all(|keys| keys.keeps(item))
+        let known = self.verdicts.as_ref().and_then(|verdicts| verdicts.get(item as usize).copied());
+        match known.unwrap_or(Verdict::Keep) {
+            Verdict::Keep if !self.keys.iter().all(|keys| keys.keeps(item)) => Verdict::OutOfBounds,
+            verdict => verdict,
+        }
     }
 }

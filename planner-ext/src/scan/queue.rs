@@ -8,22 +8,24 @@
 //! Every read wakes every waiting partition: the one that polled last may not be the one that is polled next.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Wake, Waker};
 
 use arrow::datatypes::SchemaRef;
 use datafusion::common::Result;
+use datafusion::physical_expr::PhysicalExpr;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use parking_lot::Mutex;
 use terrace_tier_store::tier::ssd::Admission;
 
+use super::asked::Asked;
 use super::filter::{Conjunct, SliceFilter};
 use super::late::{self, Late};
 use super::metrics::ScanMetrics;
 use super::open::{Arrived, ChunkRead, ColdPart, OpenChunk, Opening};
-use super::pruning::DynamicPruner;
+use super::pruning::{DynamicPruner, Verdict, as_of_now};
 use super::source::ScanSource;
 
 /// Chunks set aside for their filters, which are in reach, before others are looked at.
@@ -45,6 +47,10 @@ pub(super) struct ScanSpec {
     pub slice_rows: usize,
     /// Rows after which the scan may stop.
     pub fetch: Option<usize>,
+    /// The filters over the table's schema.
+    pub filters: Vec<Arc<dyn PhysicalExpr>>,
+    /// What they ask columns for, once a chunk was read in vain: the keys of joins are known by then.
+    pub asked: OnceLock<Vec<Asked>>,
     /// Counts of the execution.
     pub metrics: ScanMetrics,
 }
@@ -53,6 +59,14 @@ impl ScanSpec {
     /// True when a filter reads the column at this position.
     pub(super) fn filters_on(&self, slot: usize) -> bool {
         self.conjuncts.iter().any(|c| c.slots().contains(&slot))
+    }
+
+    /// The single values that the filters ask columns for.
+    pub(super) fn asked(&self) -> &[Asked] {
+        self.asked.get_or_init(|| match as_of_now(&self.filters) {
+            Ok(predicate) => Asked::of(&predicate, self.source.schema()),
+            Err(_) => Vec::new(),
+        })
     }
 }
 
@@ -315,11 +329,15 @@ impl ScanQueue {
 
     /// False when run-time filters exclude the item now; counted.
     fn keeps(&self, item: u32) -> bool {
-        let keeps = self.pruner.lock().keeps(item);
-        if !keeps {
+        let verdict = self.pruner.lock().judge(item);
+        if verdict == Verdict::NoMember {
+            self.spec.metrics.chunks_pruned_membership.add(1);
+            self.spec.source.store.filters().add_pruned_chunks(1);
+        }
+        if verdict != Verdict::Keep {
             self.spec.metrics.chunks_pruned_dynamic.add(1);
         }
-        keeps
+        verdict == Verdict::Keep
     }
 
     /// Queues reads while there is room. A scan with a limit looks only one chunk ahead.

@@ -9,8 +9,8 @@ use terrace_tier_store::table::{Chunk, Table};
 use terrace_tier_store::tier::codec::Encoding;
 
 use super::{
-    Batches, Live, Wanted, count, counts, flag, flags, in_batches, optional_text, optional_texts, real, reals, text,
-    texts,
+    Batches, Live, Wanted, count, counts, flag, flags, in_batches, optional_count, optional_counts, optional_text,
+    optional_texts, real, reals, text, texts,
 };
 use crate::error::Result;
 
@@ -27,6 +27,7 @@ pub(super) fn fields() -> Vec<Field> {
         count("stored_bytes"),
         text("encoding"),
         flag("damaged"),
+        optional_count("filter_bytes"),
     ];
     fields.extend(Pattern::ALL.map(|p| count(p.name())));
     fields.extend([count("accesses"), count("values_read"), real("heat"), optional_text("placement_rule")]);
@@ -99,6 +100,7 @@ fn columns(rows: &[Row]) -> Vec<arrow::array::ArrayRef> {
         counts(rows, |r| r.stored_bytes),
         texts(rows, |r| r.encoding.to_string()),
         flags(rows, |r| r.chunk.damage(r.column).is_some()),
+        optional_counts(rows, |r| r.chunk.segments.get(r.column).and_then(|segment| segment.filter_bytes())),
     ];
     for pattern in Pattern::ALL {
         columns.push(counts(rows, |r| r.counts.accesses.get(pattern as usize).copied().unwrap_or(0)));

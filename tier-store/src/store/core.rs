@@ -23,7 +23,9 @@ use crate::heat::{AccessTotals, Pattern};
 use crate::migrate::HomeTier;
 use crate::placement::{Calibration, EpochReport, TableSnapshot, TierCost, TieringHost};
 use crate::table::delta::SealRule;
-use crate::table::{Chunk, ChunkAdmission, IngestMemory, Resident, Table, TableId, TableName, TableVersion};
+use crate::table::{
+    Chunk, ChunkAdmission, FilterPool, IngestMemory, Resident, Table, TableId, TableName, TableVersion,
+};
 use crate::tier::codec::StoredColumn;
 use crate::tier::ssd::{Admission, ColdRead, SsdTier};
 use crate::tier::{Account, MemoryTier, TierId, TierKind, codec};
@@ -69,6 +71,7 @@ pub struct Core {
     pub(super) memory_tiers: Vec<Arc<dyn MemoryTier>>,
     pub(crate) ssd: Arc<SsdTier>,
     pub(super) delta: Arc<Account>,
+    pub(super) filters: FilterPool,
     pub(super) access_totals: Arc<AccessTotals>,
     /// What reads cost on each tier, once measured.
     pub(super) costs: ArcSwap<Vec<TierCost>>,

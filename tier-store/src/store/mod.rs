@@ -53,8 +53,8 @@ use crate::error::Result;
 use crate::placement::{EpochRecord, MoveRecord, TierCost, Tiering, TieringHost};
 use crate::table::ingest::SealedChunk;
 use crate::table::{
-    Alteration, DeltaRows, Ingest, IngestMemory, NewRows, NewRule, Rule, RuleChoice, Table, TableDefinition, TableName,
-    TableVersion,
+    Alteration, DeltaRows, FilterPool, Ingest, IngestMemory, NewRows, NewRule, Rule, RuleChoice, Table,
+    TableDefinition, TableName, TableVersion,
 };
 use crate::tier::ssd::SsdTier;
 use crate::tier::{Account, MemoryTier};
@@ -259,6 +259,11 @@ impl Store {
     /// The delta's account.
     pub fn delta_account(&self) -> &Arc<Account> {
         &self.core.delta
+    }
+
+    /// Membership filters of segments.
+    pub fn filters(&self) -> &FilterPool {
+        &self.core.filters
     }
 
     /// The tiering loop.

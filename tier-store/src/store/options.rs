@@ -36,6 +36,8 @@ pub struct StoreOptions {
     pub io_budget_bytes: u64,
     /// Bytes of all deltas.
     pub delta_budget_bytes: u64,
+    /// Bytes of all membership filters; 0: none are built.
+    pub filter_budget_bytes: u64,
     /// Cache of the catalog.
     pub catalog_cache_bytes: usize,
     /// When deltas are sealed.
@@ -68,6 +70,7 @@ impl StoreOptions {
             ssd_budget_bytes: None,
             io_budget_bytes: 64 << 20,
             delta_budget_bytes: 256 << 20,
+            filter_budget_bytes: 16 << 20,
             catalog_cache_bytes: 32 << 20,
             seal: SealRule::default(),
             compaction_bytes_per_s: 0,

@@ -28,7 +28,7 @@ use crate::io::files::{FileSystem, create_folders, parent, raise_open_files};
 use crate::placement::TierCost;
 use crate::table::delta::DeltaEntry;
 use crate::table::{
-    Chunk, ChunkEntry, ChunkId, DeltaRows, IngestMemory, Rules, Segment, Table, TableId, TableStatistics,
+    Chunk, ChunkEntry, ChunkId, DeltaRows, FilterPool, IngestMemory, Rules, Segment, Table, TableId, TableStatistics,
 };
 use crate::tier::dram::DramTier;
 use crate::tier::nvm::NvmTier;
@@ -131,6 +131,7 @@ fn assemble(options: &StoreOptions, catalog: Arc<Catalog>, next_table: u64) -> R
         descriptions: Descriptions::of(Arc::clone(&options.files), dir),
         memory_tiers,
         delta: Account::new("the delta", options.delta_budget_bytes),
+        filters: FilterPool::new(options.filter_budget_bytes, Arc::clone(&options.clock)),
         access_totals: Arc::new(AccessTotals::default()),
         costs: ArcSwap::from_pointee(costs),
         clock: Arc::clone(&options.clock),

@@ -17,6 +17,7 @@ use arrow::datatypes::{DataType, FieldRef, SchemaRef};
 use parking_lot::Mutex;
 
 use super::column::{Column, ColumnId, Constant};
+use super::filter::FilterSlot;
 use super::row_map::Whereabouts;
 use crate::error::Error;
 use crate::heat::{Heritage, SegmentCounters};
@@ -70,6 +71,8 @@ pub struct Segment {
     pub resident: ArcSwapOption<Resident>,
     /// Accesses since the start of the process.
     pub counters: SegmentCounters,
+    /// What is known of its values beyond their bounds.
+    pub(crate) filter: FilterSlot,
 }
 
 impl Segment {
@@ -80,13 +83,18 @@ impl Segment {
 
     /// A segment that lies at its home only.
     pub fn new(column: ColumnId, home: Home) -> Self {
-        let (resident, counters) = (ArcSwapOption::empty(), SegmentCounters::default());
-        Self { column, home, constant: None, resident, counters }
+        let (resident, counters, filter) = (ArcSwapOption::empty(), SegmentCounters::default(), FilterSlot::default());
+        Self { column, home, constant: None, resident, counters, filter }
     }
 
     /// Segments of the columns of a file, `ids` in its order.
     pub fn of_file(ids: impl IntoIterator<Item = ColumnId>, homes: impl IntoIterator<Item = Home>) -> Box<[Arc<Self>]> {
         ids.into_iter().zip(homes).map(|(column, home)| Arc::new(Self::new(column, home))).collect()
+    }
+
+    /// Bytes of its membership filter; `None` when it has none.
+    pub fn filter_bytes(&self) -> Option<u64> {
+        self.filter.get().as_ref().map(|filter| filter.bytes())
     }
 
     /// True when no read is needed for its values.

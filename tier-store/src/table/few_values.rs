@@ -8,7 +8,7 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, AsArray, StringViewArray};
 use arrow::buffer::ScalarBuffer;
 
-use super::sketch::{MOST_INLINE, valid};
+use super::value_hash::{MOST_INLINE, valid};
 
 /// Places of the table of values seen last; a value has one place.
 const PLACES: usize = 256;

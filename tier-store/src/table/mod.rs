@@ -9,6 +9,8 @@ pub mod chunk_set;
 pub mod column;
 pub mod delta;
 mod few_values;
+pub mod filter;
+pub mod filter_pool;
 pub mod ingest;
 pub mod ingest_memory;
 pub(crate) mod key;
@@ -21,12 +23,15 @@ pub mod sketch;
 pub mod statistics;
 #[allow(clippy::module_inception)]
 mod table;
+mod value_hash;
 pub mod version;
 
 pub use alteration::Alteration;
 pub use chunk::{Chunk, ChunkFile, ChunkId, Home, Resident, Segment};
 pub use chunk_set::ChunkSet;
 pub use column::{Column, ColumnId, Constant};
+pub use filter::{HashedValues, SegmentFilter};
+pub use filter_pool::FilterPool;
 pub use ingest::{Ingest, NewRows};
 pub use ingest_memory::IngestMemory;
 pub use predicate::{Comparison, Literal, Predicate};

@@ -4,29 +4,17 @@
 //! a register holds the greatest rank it saw. The estimate is Ertl's ("New cardinality estimation algorithms for
 //! HyperLogLog sketches", 2017, algorithm 6), unbiased from no value up; its standard error is 1.04 / sqrt(256) = 6.5 %.
 //!
-//! Registers are stored, so the hashes below are part of the format: they depend on the value alone, neither on the
-//! width of its type nor on how an array holds it. Null is no value.
+//! Registers are stored, so the hashes of [`super::value_hash`] are part of the format.
 
-use std::ops::Range;
+use arrow::array::ArrayRef;
 
-use arrow::array::{
-    Array, ArrayRef, AsArray, GenericByteArray, GenericByteViewArray, PrimitiveArray, downcast_primitive_array,
-    make_view,
-};
-use arrow::buffer::NullBuffer;
-use arrow::compute::cast;
-use arrow::datatypes::{
-    ArrowNativeType, ArrowPrimitiveType, ByteArrayType, ByteViewType, DataType, Float64Type, ToByteSlice,
-};
-
+use super::value_hash::each_hash;
 use crate::error::{Error, Result};
 
 /// Registers of a sketch.
 const REGISTERS: usize = 256;
 /// Bits of a hash behind the register's number.
 const RANK_BITS: usize = 56;
-/// Strings up to this length lie within an Arrow view.
-pub(super) const MOST_INLINE: u32 = 12;
 
 /// The distinct values of some rows, roughly.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,7 +30,7 @@ impl Sketch {
     /// The values of all arrays; `None` when one has a type that is not counted (nested ones).
     pub fn of<'a>(arrays: impl IntoIterator<Item = &'a ArrayRef>) -> Option<Self> {
         let mut seen = Seen([u64::MAX; REGISTERS]);
-        arrays.into_iter().try_for_each(|array| seen.array(array))?;
+        arrays.into_iter().try_for_each(|array| each_hash(array, &mut |hash| seen.hash(hash)))?;
         Some(seen.sketch())
     }
 
@@ -139,121 +127,6 @@ impl Seen {
         let rank = |least: u64| ((least << (u64::BITS as usize - RANK_BITS)) | guard).leading_zeros() as u8 + 1;
         Sketch(self.0.map(|least| if least == u64::MAX { 0 } else { rank(least) }))
     }
-
-    fn array(&mut self, array: &ArrayRef) -> Option<()> {
-        if array.data_type().is_floating() {
-            self.numbers::<Float64Type>(cast(array, &DataType::Float64).ok()?.as_primitive(), hash_float);
-            return Some(());
-        }
-        let array = array.as_ref();
-        downcast_primitive_array! {
-            array => self.numbers(array, hash_number),
-            DataType::Utf8View => self.views(array.as_string_view()),
-            DataType::BinaryView => self.views(array.as_binary_view()),
-            DataType::Utf8 => self.bytes(array.as_string::<i32>()),
-            DataType::LargeUtf8 => self.bytes(array.as_string::<i64>()),
-            DataType::Binary => self.bytes(array.as_binary::<i32>()),
-            DataType::LargeBinary => self.bytes(array.as_binary::<i64>()),
-            DataType::FixedSizeBinary(_) => {
-                array.as_fixed_size_binary().iter().flatten().for_each(|value| self.hash(hash_bytes(value)));
-            }
-            DataType::Boolean => {
-                let values = array.as_boolean();
-                if values.true_count() > 0 {
-                    self.hash(mix(1));
-                }
-                if values.false_count() > 0 {
-                    self.hash(mix(0));
-                }
-            }
-            DataType::Dictionary(_, values) => self.array(&cast(array, values).ok()?)?,
-            _ => return None,
-        }
-        Some(())
-    }
-
-    fn numbers<T: ArrowPrimitiveType>(&mut self, array: &PrimitiveArray<T>, hash: impl Fn(T::Native) -> u64) {
-        for range in valid(array) {
-            array.values().get(range).unwrap_or_default().iter().for_each(|value| self.hash(hash(*value)));
-        }
-    }
-
-    fn bytes<T: ByteArrayType>(&mut self, array: &GenericByteArray<T>) {
-        for row in valid(array).flatten() {
-            self.hash(hash_bytes(array.value(row).as_ref()));
-        }
-    }
-
-    fn views<T: ByteViewType + ?Sized>(&mut self, array: &GenericByteViewArray<T>) {
-        for range in valid(array) {
-            for (row, view) in range.clone().zip(array.views().get(range).unwrap_or_default()) {
-                self.hash(match *view as u32 {
-                    ..=MOST_INLINE => hash_view(*view),
-                    _ => hash_long(array.value(row).as_ref()),
-                });
-            }
-        }
-    }
-}
-
-/// Rows that are not null.
-pub(super) fn valid(array: &dyn Array) -> impl Iterator<Item = Range<usize>> {
-    let all = array.nulls().is_none().then_some(0..array.len());
-    let parts = array.nulls().into_iter().flat_map(NullBuffer::valid_slices).map(|(start, end)| start..end);
-    all.into_iter().chain(parts)
-}
-
-/// A number, a date, a time or an interval.
-#[inline]
-fn hash_number<T: ArrowNativeType>(value: T) -> u64 {
-    value.to_i64().map_or_else(|| hash_bytes(value.to_byte_slice()), |value| mix(value as u64))
-}
-
-/// One hash for both zeros, and one for all that is no number.
-fn hash_float(value: f64) -> u64 {
-    mix(if value.is_nan() { f64::NAN.to_bits() } else { (value + 0.0).to_bits() })
-}
-
-/// A string that lies within its view: its length and its bytes, zeros behind.
-#[inline]
-fn hash_view(view: u128) -> u64 {
-    mix(view as u64 ^ ((view >> 64) as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15))
-}
-
-/// The finalizer of SplitMix64: one to one, every bit of the hash depends on all bits of the value.
-#[inline]
-fn mix(word: u64) -> u64 {
-    let x = word.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ (x >> 31)
-}
-
-fn hash_bytes(bytes: &[u8]) -> u64 {
-    match bytes.len() <= MOST_INLINE as usize {
-        true => hash_view(make_view(bytes, 0, 0)),
-        false => hash_long(bytes),
-    }
-}
-
-/// Blocks of 16 bytes and the last, which overlaps the one before, by a folded multiplication each.
-#[inline]
-fn hash_long(bytes: &[u8]) -> u64 {
-    let fold = |hash: u64, low: u64, high: u64| {
-        let product = u128::from(low ^ hash) * u128::from(high ^ 0x8bb8_4b93_962e_acc9);
-        product as u64 ^ (product >> 64) as u64
-    };
-    let block = |hash, block: &[u8; 16]| {
-        let block = u128::from_le_bytes(*block);
-        fold(hash, block as u64, (block >> 64) as u64)
-    };
-    let start = bytes.len() as u64 ^ 0x2d35_8dcc_aa6c_78a5;
-    let hash = bytes.as_chunks::<16>().0.iter().fold(start, block);
-    mix(match (bytes.last_chunk::<16>(), bytes.first_chunk::<8>(), bytes.last_chunk::<8>()) {
-        (Some(last), ..) => block(hash, last),
-        (None, Some(first), Some(last)) => fold(hash, u64::from_le_bytes(*first), u64::from_le_bytes(*last)),
-        _ => hash,
-    })
 }
 
 #[cfg(test)]

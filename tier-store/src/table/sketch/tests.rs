@@ -6,10 +6,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use arrow::array::{FixedSizeBinaryArray, Float64Array, Int64Array, StringViewArray};
-use arrow::datatypes::TimeUnit;
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, TimeUnit};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
+use super::super::value_hash::{hash_bytes, hash_float, hash_number};
 use super::*;
 
 /// 1.04 / sqrt(256).

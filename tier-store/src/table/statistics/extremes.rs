@@ -8,7 +8,7 @@ use arrow::array::{
 use arrow::compute::{max, max_string, min, min_string};
 use arrow::datatypes::{ArrowPrimitiveType, DataType, Decimal128Type};
 
-use crate::table::sketch::{MOST_INLINE, valid};
+use crate::table::value_hash::{MOST_INLINE, valid};
 
 /// The smallest and the largest value, for the types that need no sorting for it.
 pub(super) fn extremes(array: &dyn Array) -> Option<(ArrayRef, ArrayRef)> {
