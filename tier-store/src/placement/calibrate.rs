@@ -3,6 +3,9 @@
 //! Two points give a latency and a bandwidth; byte-addressable tiers are also touched at scattered places. A tier that
 //! cannot be measured (no room, no device) gets a typical profile, and the result says so. Tiers are listed fastest
 //! first by whoever set them up, so noise is not allowed to say otherwise: each is held slower than the one before.
+//! What decompressing costs is measured beside them: files are compressed where that is less than their device saves.
+
+mod decompression;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,6 +17,7 @@ use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::io::FileSystem;
 use crate::migrate::{HomeTier, Probe};
+use crate::tier::codec::{DecompressionRates, Rates};
 use crate::tier::{MemoryTier, TierKind};
 
 /// Image sizes tried on memory tiers: larger than the caches of a core, if there is room.
@@ -56,14 +60,23 @@ pub struct Calibration {
     pub took_us: u64,
     /// One per tier.
     pub tiers: Vec<TierProfile>,
+    /// What decompressing costs; none in calibrations of versions that never did.
+    #[serde(default)]
+    pub decompression: Option<DecompressionRates>,
 }
 
 impl Calibration {
-    /// True when it was measured on these tiers.
+    /// The speeds of the home and of decompression: what to compress depends on.
+    pub fn rates(&self) -> Option<Rates> {
+        let [sequential, ..] = self.tiers.last()?.cost.patterns;
+        Some(Rates { device: sequential.bytes_per_us, decompression: self.decompression? })
+    }
+
+    /// True when it was measured on these tiers, and whole.
     pub fn fits(&self, tiers: &[Arc<dyn MemoryTier>], home: &dyn HomeTier) -> bool {
         let devices = tiers.iter().map(|t| (t.name(), t.describe())).chain([(home.name(), home.describe())]);
         let known = self.tiers.iter().map(|p| (p.name.as_str(), p.device.clone()));
-        devices.eq(known)
+        self.decompression.is_some() && devices.eq(known)
     }
 }
 
@@ -77,7 +90,8 @@ pub fn calibrate(tiers: &[Arc<dyn MemoryTier>], home: &dyn HomeTier, clock: &dyn
         .collect();
     profiles.push(profile(home.name(), TierKind::Ssd, home.describe(), measure_home(home, clock)));
     keep_order(&mut profiles);
-    Calibration { unix_us, took_us: clock.now_us().saturating_sub(start_us), tiers: profiles }
+    let decompression = Some(decompression::measure(clock));
+    Calibration { unix_us, took_us: clock.now_us().saturating_sub(start_us), tiers: profiles, decompression }
 }
 
 fn profile(name: &str, kind: TierKind, device: String, measured: Result<TierCost>) -> TierProfile {
@@ -236,9 +250,17 @@ mod tests {
         assert!(dram.cost.patterns.iter().zip(&ssd.cost.patterns).all(faster), "{calibration:?}");
         assert!(dram.cost.patterns[0].bytes_per_us > 100.0, "{dram:?}");
         assert_eq!(tiers[0].account().used_bytes(), 0);
+        let rates = calibration.decompression.unwrap();
+        assert!(rates.lz4 > 50.0 && rates.zstd > 20.0 && calibration.took_us < 5_000_000, "{calibration:?}");
         assert_eq!(std::fs::read_dir(home.probe().unwrap().folder).unwrap().count(), 0);
         let json = serde_json::to_string(&calibration).unwrap();
         assert!(serde_json::from_str::<Calibration>(&json).unwrap().fits(&tiers, &home));
+        // One of a version without compression is made anew.
+        let old = Calibration { decompression: None, ..calibration };
+        let mut json = serde_json::to_value(&old).unwrap();
+        json.as_object_mut().unwrap().remove("decompression");
+        let old: Calibration = serde_json::from_value(json).unwrap();
+        assert!(!old.fits(&tiers, &home) && old.rates().is_none());
     }
 
     #[test]
