@@ -150,7 +150,25 @@ section! {
     pub struct SsdConfig {
         /// Bytes of table files in `data_dir`; ingest is refused beyond. Default: what the disk holds.
         pub limit: Option<Size> = None,
+        /// Compression of new table files: `auto` (each buffer for which it pays: the disk saves more time than a core takes
+        /// to decompress, both as measured at the first start), `none`, `lz4` or `zstd` (each buffer that shrinks).
+        pub compression: Compression = Compression::Auto,
     }
+}
+
+/// How new table files are compressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Compression {
+    /// Where it pays.
+    #[default]
+    Auto,
+    /// Not at all.
+    None,
+    /// LZ4, all that shrinks.
+    Lz4,
+    /// ZSTD, all that shrinks.
+    Zstd,
 }
 
 section! {
@@ -460,6 +478,8 @@ mod tests {
         let error = load("", &[("TERRACE_TIERS_DRAM_BUDGET", "much")], &[]).unwrap_err().to_string();
         assert!(error.contains("tiers.dram.budget") && error.contains("TERRACE_TIERS_DRAM_BUDGET"), "{error}");
         assert!(error.contains("20%"), "says how to write a size: {error}");
+        let error = load("", &[], &["tiers.ssd.compression=gzip"]).unwrap_err().to_string();
+        assert!(error.contains("tiers.ssd.compression") && error.contains("`zstd`"), "{error}");
         let error = load("user = \"ann\"", &[], &[]).unwrap_err().to_string();
         assert!(error.contains("TERRACE_PASSWORD"), "{error}");
     }

@@ -6,12 +6,13 @@
 use std::sync::Arc;
 
 use terrace_planner_ext::engine::{Engine, EngineOptions};
-use terrace_tier_store::store::NvmOptions;
+use terrace_tier_store::store::{CompressionChoice, NvmOptions};
+use terrace_tier_store::tier::codec;
 use terrace_tier_store::tier::nvm::{Limiter, NvmBacking};
 use terrace_tier_store::{Store, StoreOptions};
 use tokio::runtime::Runtime;
 
-use crate::config::Config;
+use crate::config::{Compression, Config};
 use crate::error::{Error, Result};
 use crate::memory::{Limit, MemoryPlan};
 
@@ -121,6 +122,12 @@ fn store_options(config: &Config, plan: &MemoryPlan) -> StoreOptions {
         dram_budget_bytes: plan.dram_bytes,
         nvm: backing.map(|backing| NvmOptions { backing, capacity_bytes, limiter }),
         ssd_budget_bytes: config.tiers.ssd.limit.map(|size| size.resolve(plan.limit.bytes)),
+        compression: match config.tiers.ssd.compression {
+            Compression::Auto => CompressionChoice::Auto,
+            Compression::None => CompressionChoice::None,
+            Compression::Lz4 => CompressionChoice::Always(codec::Compression::Lz4),
+            Compression::Zstd => CompressionChoice::Always(codec::Compression::Zstd),
+        },
         io_budget_bytes: plan.io_bytes,
         delta_budget_bytes: plan.delta_bytes,
         ingest_budget_bytes: plan.ingest_bytes,

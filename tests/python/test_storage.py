@@ -1,10 +1,12 @@
 """The data directory as other tools see it, and the bytes the server says it read."""
 
 import pathlib
+import random
 
 import pyarrow
 import pyarrow.feather
 import pyarrow.ipc
+import pytest
 
 from server import Server
 
@@ -29,6 +31,43 @@ def test_pyarrow_opens_the_chunk_files(tmp_path):
         assert all(len(part.to_batches()) == 1 for part in parts)
         stored = pyarrow.concat_tables(parts).cast(table.schema)
         assert stored.sort_by("k").equals(table.sort_by("k"))
+
+
+@pytest.mark.parametrize("compression", ["lz4", "zstd"])
+def test_pyarrow_opens_compressed_chunk_files(tmp_path, compression):
+    rows = 60_000
+    noise = random.Random(1).randbytes(8 * rows)
+    table = pyarrow.table({
+        "k": pyarrow.array(range(rows), pyarrow.int64()),
+        "noise": pyarrow.Array.from_buffers(pyarrow.int64(), rows, [None, pyarrow.py_buffer(noise)]),
+        "word": pyarrow.array([None if i % 7 == 0 else "regular deposits" if i % 3 else "ironic" for i in range(rows)]),
+        "list": pyarrow.array([None if i % 5 == 0 else [i % 4] * (i % 3) for i in range(rows)], pyarrow.list_(pyarrow.int32())),
+    })
+    with Server(tmp_path, "--set", f"tiers.ssd.compression={compression}") as server:
+        with server.connect() as connection, connection.cursor() as cursor:
+            cursor.adbc_ingest("t", table.to_reader(max_chunksize=20_000), mode="create")
+        [path] = pathlib.Path(tmp_path, "ssd").rglob("*.arrow")
+        with pyarrow.ipc.open_file(path) as file:
+            [batch] = [file.get_batch(i) for i in range(file.num_record_batches)]
+        batch.validate(full=True)
+        assert pyarrow.Table.from_batches([batch]).cast(table.schema).equals(table)
+        segments = server.query("select column_name, encoding from system.segments where table_name = 't'").to_pylist()
+        encodings = {segment["column_name"]: segment["encoding"] for segment in segments}
+        assert encodings["word"] == f"plain, {compression}" and encodings["noise"] == "plain", encodings
+        # Ascending numbers have no repeated bytes, which is all that LZ4 looks for.
+        assert encodings["k"] == ("narrow (4 B)" if compression == "lz4" else "narrow (4 B), zstd"), encodings
+        server.budget("dram", 0)
+        server.epoch()
+        query = "select sum(k) k, count(word) words, max(noise) noise, sum(list[1]) lists from t where k % 3 = 1"
+        [cold] = server.query(query).to_pylist()
+    # What is written under one setting is read under any other.
+    with Server(tmp_path, "--set", "tiers.ssd.compression=none") as server:
+        assert server.query(query).to_pylist() == [cold]
+        kept = [i for i in range(rows) if i % 3 == 1]
+        lists = table["list"].to_pylist()
+        assert cold["k"] == sum(kept) and cold["words"] == sum(1 for i in kept if i % 7)
+        assert cold["lists"] == sum(lists[i][0] for i in kept if lists[i])
+        assert cold["noise"] == max(table["noise"][i].as_py() for i in kept)
 
 
 def read_bytes(server):

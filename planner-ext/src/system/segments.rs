@@ -73,7 +73,7 @@ pub(super) fn rows(live: Live, wanted: Wanted) -> Result<Batches> {
                 tier: resident.unwrap_or_else(|| Arc::clone(&home)),
                 bytes: segment.bytes(),
                 stored_bytes: segment.home.len,
-                encoding: segment.home.encoding,
+                encoding: segment.home.encoding.clone(),
                 counts: segment.counters.snapshot(),
                 heat: store.tiering().heat(&key),
                 rule: rules.get(column).cloned().flatten(),

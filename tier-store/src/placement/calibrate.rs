@@ -3,6 +3,9 @@
 //! Two points give a latency and a bandwidth; byte-addressable tiers are also touched at scattered places. A tier that
 //! cannot be measured (no room, no device) gets a typical profile, and the result says so. Tiers are listed fastest
 //! first by whoever set them up, so noise is not allowed to say otherwise: each is held slower than the one before.
+//! What decompressing costs is measured beside them: files are compressed where that is less than their device saves.
+
+mod decompression;
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -15,6 +18,7 @@ use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::io::{Depth, FileSystem, IoFile, ReadHandle};
 use crate::migrate::{HomeTier, Probe};
+use crate::tier::codec::{DecompressionRates, Rates};
 use crate::tier::{MemoryTier, TierKind};
 
 /// Image sizes tried on memory tiers: larger than the caches of a core, if there is room.
@@ -46,14 +50,23 @@ pub struct TierProfile {
     pub device: String,
     /// The cost profile.
     pub cost: TierCost,
-    /// Bytes in flight that keep the device busy; `None` for memory.
+    /// What the device gives to many reads at once; `None` for memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub depth_bytes: Option<u64>,
+    pub busy: Option<Busy>,
     /// False when `cost` is only typical of the kind.
     pub measured: bool,
     /// Why it was not measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
+}
+
+/// A device that is kept busy.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Busy {
+    /// Bytes in flight that are enough.
+    pub depth_bytes: u64,
+    /// What it gives then, in bytes per microsecond.
+    pub bytes_per_us: f64,
 }
 
 /// The measurements of all tiers, fastest first, the home last.
@@ -65,14 +78,25 @@ pub struct Calibration {
     pub took_us: u64,
     /// One per tier.
     pub tiers: Vec<TierProfile>,
+    /// What decompressing costs; none in calibrations of versions that never did.
+    #[serde(default)]
+    pub decompression: Option<DecompressionRates>,
 }
 
 impl Calibration {
-    /// True when it was measured on these tiers.
+    /// The speeds of the home and of decompression: what to compress depends on.
+    pub fn rates(&self) -> Option<Rates> {
+        let home = self.tiers.last()?;
+        let [sequential, ..] = home.cost.patterns;
+        let device = home.busy.map_or(sequential.bytes_per_us, |busy| busy.bytes_per_us);
+        Some(Rates { device, decompression: self.decompression? })
+    }
+
+    /// True when it was measured on these tiers, and whole.
     pub fn fits(&self, tiers: &[Arc<dyn MemoryTier>], home: &dyn HomeTier) -> bool {
         let devices = tiers.iter().map(|t| (t.name(), t.describe())).chain([(home.name(), home.describe())]);
         let known = self.tiers.iter().map(|p| (p.name.as_str(), p.device.clone()));
-        devices.eq(known)
+        self.decompression.is_some() && devices.eq(known)
     }
 }
 
@@ -93,15 +117,16 @@ pub fn calibrate(tiers: &[Arc<dyn MemoryTier>], home: &dyn HomeTier, clock: &dyn
         .collect();
     profiles.push(profile(home.name(), TierKind::Ssd, home.describe(), measure_home(home, clock)));
     keep_order(&mut profiles);
-    Calibration { unix_us, took_us: clock.now_us().saturating_sub(start_us), tiers: profiles }
+    let decompression = Some(decompression::measure(clock));
+    Calibration { unix_us, took_us: clock.now_us().saturating_sub(start_us), tiers: profiles, decompression }
 }
 
-fn profile(name: &str, kind: TierKind, device: String, measured: Result<(TierCost, Option<u64>)>) -> TierProfile {
-    let (cost, depth_bytes, note) = match measured {
-        Ok((cost, depth)) => (cost, depth, None),
+fn profile(name: &str, kind: TierKind, device: String, measured: Result<(TierCost, Option<Busy>)>) -> TierProfile {
+    let (cost, busy, note) = match measured {
+        Ok((cost, busy)) => (cost, busy, None),
         Err(error) => (TierCost::typical(kind), None, Some(error.to_string())),
     };
-    TierProfile { name: name.into(), kind, device, cost, depth_bytes, measured: note.is_none(), note }
+    TierProfile { name: name.into(), kind, device, cost, busy, measured: note.is_none(), note }
 }
 
 fn keep_order(profiles: &mut [TierProfile]) {
@@ -144,7 +169,7 @@ fn measure_memory(tier: &dyn MemoryTier, clock: &dyn Clock) -> Result<TierCost> 
     Ok(TierCost::new(latency_us, touch_us, bytes_per_us, Some(CACHE_LINE_BYTES)))
 }
 
-fn measure_home(home: &dyn HomeTier, clock: &dyn Clock) -> Result<(TierCost, Option<u64>)> {
+fn measure_home(home: &dyn HomeTier, clock: &dyn Clock) -> Result<(TierCost, Option<Busy>)> {
     let probe = home.probe().ok_or_else(|| Error::Unsupported(format!("measuring {}", home.name())))?;
     let scratch = Scratch::create(&probe)?;
     let file = probe.io.open(&scratch.path)?;
@@ -159,13 +184,13 @@ fn measure_home(home: &dyn HomeTier, clock: &dyn Clock) -> Result<(TierCost, Opt
     };
     let [small, large] = BLOCK_BYTES;
     let (latency_us, bytes_per_us) = line((small, time(small)?), (large, time(large)?))?;
-    let depth = useful_depth(&probe, &file, clock)?;
-    Ok((TierCost::new(latency_us, latency_us, bytes_per_us, None), Some(depth)))
+    let busy = busy(&probe, &file, clock)?;
+    Ok((TierCost::new(latency_us, latency_us, bytes_per_us, None), Some(busy)))
 }
 
 /// Bytes in flight behind which a device gains nothing: twice as many reads at once are tried until they are not worth it.
 /// There are to be twice as many, so that one waits while another is answered.
-fn useful_depth(probe: &Probe, file: &Arc<IoFile>, clock: &dyn Clock) -> Result<u64> {
+fn busy(probe: &Probe, file: &Arc<IoFile>, clock: &dyn Clock) -> Result<Busy> {
     let [_, block] = BLOCK_BYTES;
     let places = SCRATCH_BYTES / block;
     let wait = |read: Option<ReadHandle>| -> Result<u64> {
@@ -195,7 +220,7 @@ fn useful_depth(probe: &Probe, file: &Arc<IoFile>, clock: &dyn Clock) -> Result<
         }
         (at_once, us) = (at_once * 2, more);
     }
-    Ok((2 * at_once * block) as u64)
+    Ok(Busy { depth_bytes: (2 * at_once * block) as u64, bytes_per_us: (DEPTH_BLOCKS * block) as f64 / us.max(1.0) })
 }
 
 /// Latency and bandwidth of the line through two points of (bytes, microseconds).
@@ -287,11 +312,22 @@ mod tests {
         let faster = |(d, s)| megabyte_us(d) < megabyte_us(s);
         assert!(dram.cost.patterns.iter().zip(&ssd.cost.patterns).all(faster), "{calibration:?}");
         assert!(dram.cost.patterns[0].bytes_per_us > 100.0, "{dram:?}");
-        assert!(dram.depth_bytes.is_none() && ssd.depth_bytes >= Some(Depth::LEAST), "{calibration:?}");
+        assert!(
+            dram.busy.is_none() && ssd.busy.is_some_and(|busy| busy.depth_bytes >= Depth::LEAST),
+            "{calibration:?}"
+        );
         assert_eq!(tiers[0].account().used_bytes(), 0);
+        let rates = calibration.decompression.unwrap();
+        assert!(rates.lz4 > 50.0 && rates.zstd > 20.0 && calibration.took_us < 5_000_000, "{calibration:?}");
         assert_eq!(std::fs::read_dir(home.probe().unwrap().folder).unwrap().count(), 0);
         let json = serde_json::to_string(&calibration).unwrap();
         assert!(serde_json::from_str::<Calibration>(&json).unwrap().fits(&tiers, &home));
+        // One of a version without compression is made anew.
+        let old = Calibration { decompression: None, ..calibration };
+        let mut json = serde_json::to_value(&old).unwrap();
+        json.as_object_mut().unwrap().remove("decompression");
+        let old: Calibration = serde_json::from_value(json).unwrap();
+        assert!(!old.fits(&tiers, &home) && old.rates().is_none());
     }
 
     #[test]

@@ -45,7 +45,7 @@ pub struct SegmentInput {
     pub rows: u32,
     /// Bytes of its image.
     pub bytes: u64,
-    /// Bytes read for it from home.
+    /// Bytes read for it from home, and what decompressing them costs, in bytes of that device.
     pub home_bytes: u64,
     /// Bytes it would be charged on each tier, in order of [`TierId`]; 0 at home.
     pub charged_bytes: [u64; MAX_TIERS],

@@ -6,7 +6,8 @@ use super::duty::{Duty, ScopeChunk, Scopes};
 use super::epoch::{Inputs, MAX_TIERS, SegmentInput, TierInput};
 use super::tiering::{TableSnapshot, TieringHost};
 use crate::heat::decay::{SegmentHeat, SegmentKey};
-use crate::table::{Chunk, ChunkEntry, ColumnId, Rules, Segment, TableStatistics};
+use crate::table::{Chunk, ChunkEntry, ColumnId, Home, Rules, Segment, TableStatistics};
+use crate::tier::codec::{Rates, unpacked_bytes};
 use crate::tier::{MemoryTier, TierId};
 
 /// Where an input segment comes from: table, position of the chunk, column.
@@ -46,7 +47,7 @@ pub(super) fn survey(
     host: &dyn TieringHost,
     tables: &[TableSnapshot],
     tiers: Vec<TierInput>,
-    payback_epochs: f64,
+    (payback_epochs, rates): (f64, Option<Rates>),
     heat: &dyn Fn(&SegmentKey) -> SegmentHeat,
 ) -> (Inputs, Vec<Origin>) {
     let (memory, names) = (host.memory_tiers(), tier_names(host));
@@ -61,7 +62,7 @@ pub(super) fn survey(
                 }
                 let duty = scopes.duty(position, segment.column).renumbered(|rule| ranks.rank(table, rule));
                 origins.push((table as u32, position as u32, column as u32));
-                segments.push(segment_input(memory, heat, &entry.chunk, segment, duty));
+                segments.push(segment_input(memory, (heat, rates), &entry.chunk, segment, duty));
             }
         }
     }
@@ -104,7 +105,7 @@ impl Ranks {
 
 fn segment_input(
     memory: &[Arc<dyn MemoryTier>],
-    heat: &dyn Fn(&SegmentKey) -> SegmentHeat,
+    (heat, rates): (&dyn Fn(&SegmentKey) -> SegmentHeat, Option<Rates>),
     chunk: &Chunk,
     segment: &Segment,
     duty: Duty,
@@ -119,10 +120,18 @@ fn segment_input(
         key,
         rows: chunk.rows,
         bytes: segment.bytes(),
-        home_bytes: segment.home.len,
+        home_bytes: home_bytes(&segment.home, rates),
         charged_bytes,
         current: segment.resident.load().as_ref().map_or(home, |resident| resident.tier),
         heat: heat(&key),
         duty,
     }
+}
+
+/// What a read from home costs, in bytes of its device: those stored, and as many as it would read while a compressed
+/// column is decompressed.
+fn home_bytes(home: &Home, rates: Option<Rates>) -> u64 {
+    let Some((rates, compression)) = rates.zip(home.encoding.compression()) else { return home.len };
+    let unpack_us = unpacked_bytes(home) as f64 / rates.decompression.of(compression);
+    home.len + (unpack_us * rates.device) as u64
 }

@@ -420,7 +420,8 @@ impl Shared {
         }
         let known = self.heat.read();
         let heat = preview.as_ref().unwrap_or(&known);
-        Ok(survey(host, tables, tiers, self.options.payback_epochs, &|key| heat.get(key)))
+        let prices = (self.options.payback_epochs, calibration.rates());
+        Ok(survey(host, tables, tiers, prices, &|key| heat.get(key)))
     }
 
     /// Counts what rules ask and the budgets do not allow, and says so when it changes.

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
 
@@ -26,7 +26,7 @@ use crate::table::delta::SealRule;
 use crate::table::{
     Chunk, ChunkAdmission, FilterPool, IngestMemory, Resident, Table, TableId, TableName, TableVersion,
 };
-use crate::tier::codec::StoredColumn;
+use crate::tier::codec::{Packing, StoredColumn};
 use crate::tier::ssd::{Admission, ColdRead, SsdTier};
 use crate::tier::{Account, MemoryTier, TierId, TierKind, codec};
 
@@ -79,6 +79,8 @@ pub struct Core {
     pub(super) seal: SealRule,
     pub(crate) ingest_threads: usize,
     pub(crate) ingest_memory: Arc<IngestMemory>,
+    /// How new files are compressed; not at all before it is known what the device does.
+    pub(super) packing: OnceLock<Packing<'static>>,
     /// Locked for writing while tables come and go and while versions are published.
     pub(super) tables: RwLock<BTreeMap<TableName, Arc<Table>>>,
     pub(super) publications: Mutex<Publications>,
@@ -125,6 +127,11 @@ impl Core {
     pub(crate) fn admission(&self, table: &Table) -> Option<TierId> {
         let dram = self.memory_tiers.iter().find(|t| t.kind() == TierKind::Dram).map(|t| t.id());
         dram.filter(|_| table.options().admission == ChunkAdmission::Auto)
+    }
+
+    /// How the files of new chunks are compressed.
+    pub(crate) fn packing(&self) -> Packing<'static> {
+        self.packing.get().copied().unwrap_or_default()
     }
 
     /// Gives each column of a new chunk a copy on the tier that `tiers` says; a full budget is normal and leaves it at home.
@@ -332,8 +339,8 @@ impl TieringHost for Core {
 
     fn use_calibration(&self, calibration: &Calibration) {
         self.costs.store(Arc::new(calibration.tiers.iter().map(|tier| tier.cost).collect()));
-        if let Some(depth) = calibration.tiers.last().and_then(|home| home.depth_bytes) {
-            self.ssd.io().depth().set(depth);
+        if let Some(busy) = calibration.tiers.last().and_then(|home| home.busy) {
+            self.ssd.io().depth().set(busy.depth_bytes);
         }
     }
 

@@ -70,6 +70,7 @@ fn options(disk: &SimulatedFiles, clock: &Arc<ManualClock>) -> StoreOptions {
     options.io = Some(Arc::new(disk.clone()));
     options.clock = Arc::<ManualClock>::clone(clock);
     options.ingest_threads = 0;
+    options.compression = super::CompressionChoice::Always(crate::tier::codec::Compression::Lz4);
     options.dram_budget_bytes = 48 << 10;
     options.delta_budget_bytes = 128 << 10;
     options.catalog_cache_bytes = 4 << 20;

@@ -13,8 +13,8 @@ use arrow::datatypes::{Schema, SchemaRef};
 use super::core::Core;
 use crate::error::{Error, Result};
 use crate::table::column::with_ids;
-use crate::table::{Chunk, Segment};
-use crate::tier::codec::{self, Stamp};
+use crate::table::{Chunk, Home, Segment};
+use crate::tier::codec::{self, Compression, Packing, Stamp};
 
 impl Core {
     /// Makes the file of a chunk whole again. Segments that nobody moves meanwhile need not be resident: a column is
@@ -58,16 +58,20 @@ fn with_columns(chunk: &Chunk, old: &[u8]) -> Result<Vec<u8>> {
     Ok(file)
 }
 
-/// The stored bytes of a column from its resident copy, which may be wider: they are encoded again, and count only when
-/// they are those that were written.
+/// The stored bytes of a column from its resident copy, which may be wider: they are encoded again, as in a file without
+/// compression and as in one with it, and count only when they are those that were written.
 fn good_copy(chunk: &Chunk, column: usize) -> Option<Vec<u8>> {
     let segment = chunk.segments.get(column)?;
     let array = Arc::clone(&segment.resident.load_full()?.array);
     let field = chunk.schema.fields().get(column)?;
     let batch = RecordBatch::try_new(Arc::new(Schema::new(vec![Arc::clone(field)])), vec![array]).ok()?;
-    let encoded = codec::encode_chunk(&batch).ok()?;
-    let stored = codec::stored(encoded.homes.first()?, &encoded.bytes)?;
-    codec::verify(&segment.home, stored).is_ok().then(|| stored.to_vec())
+    let home = &segment.home;
+    let compression = home.encoding.compression().unwrap_or(Compression::Lz4);
+    [Packing::Raw, Packing::Like(compression, &[home])].into_iter().find_map(|packing| {
+        let encoded = codec::encode_chunk_as(&batch, packing).ok()?;
+        let stored = codec::stored(encoded.homes.first()?, &encoded.bytes)?;
+        codec::verify(home, stored).is_ok().then(|| stored.to_vec())
+    })
 }
 
 /// The file written anew; the same build makes the same bytes of the same columns, and another may not. Nor can it where
@@ -78,7 +82,9 @@ fn encoded(chunk: &Chunk, columns: &[u8]) -> Result<Vec<u8>> {
     let stored: Vec<(usize, &Arc<Segment>)> = chunk.segments.iter().enumerate().filter(there).collect();
     let positions: Vec<usize> = stored.iter().map(|(position, _)| *position).collect();
     let batch = decoded(chunk, columns)?.project(&positions)?;
-    let encoded = codec::encode_chunk(&with_ids(&batch, stored.iter().map(|(_, segment)| segment.column))?)?;
+    let homes: Vec<&Home> = stored.iter().map(|(_, segment)| &segment.home).collect();
+    let batch = with_ids(&batch, stored.iter().map(|(_, segment)| segment.column))?;
+    let encoded = codec::encode_chunk_as(&batch, Packing::like(&homes))?;
     let same = encoded.homes.iter().eq(stored.iter().map(|(_, segment)| &segment.home));
     if same && encoded.bytes.len() as u64 == chunk.file_bytes {
         return Ok(encoded.bytes);

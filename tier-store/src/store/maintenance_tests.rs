@@ -17,6 +17,7 @@ use super::recovery::CATALOG_FILE;
 use super::*;
 use crate::Error;
 use crate::table::{Alteration, Chunk, ChunkAdmission, Durability, TableVersion};
+use crate::tier::codec::Compression;
 use crate::tier::ssd::{Admission, ColdRead};
 
 /// Rows with all that chunk files can be made of: fixed widths, bits, nulls, long texts, lists.
@@ -39,9 +40,19 @@ fn definition(name: &str) -> TableDefinition {
     definition
 }
 
-/// Two tables with sealed chunks and a delta, and a view; closed.
+/// Two tables with sealed chunks and a delta, and a view; closed. Some buffers are compressed, some are not.
 fn loaded(dir: &Path) -> BTreeMap<String, RecordBatch> {
-    let store = Store::open(StoreOptions::new(dir)).unwrap();
+    loaded_as(dir, CompressionChoice::Always(Compression::Zstd))
+}
+
+const CHOICES: [CompressionChoice; 3] = [
+    CompressionChoice::None,
+    CompressionChoice::Always(Compression::Lz4),
+    CompressionChoice::Always(Compression::Zstd),
+];
+
+fn loaded_as(dir: &Path, compression: CompressionChoice) -> BTreeMap<String, RecordBatch> {
+    let store = Store::open(StoreOptions { compression, ..StoreOptions::new(dir) }).unwrap();
     for (name, count) in [("a", 1_700), ("b", 900)] {
         let mut ingest = store.ingest_new(definition(name), false).unwrap();
         ingest.write(rows(0..count)).unwrap();
@@ -177,12 +188,13 @@ proptest! {
     /// One flipped bit anywhere in any chunk file: the check names the file, and the column or the header.
     #[test]
     fn a_check_names_the_place_of_a_flipped_bit(seed in any::<u64>()) {
-        static LOADED: std::sync::OnceLock<tempfile::TempDir> = std::sync::OnceLock::new();
+        static LOADED: [std::sync::OnceLock<tempfile::TempDir>; 3] = [const { std::sync::OnceLock::new() }; 3];
         static ONE_AT_A_TIME: parking_lot::Mutex<()> = parking_lot::Mutex::new(());
         let _turn = ONE_AT_A_TIME.lock();
-        let dir = LOADED.get_or_init(|| {
+        let choice = (seed % 3) as usize;
+        let dir = LOADED[choice].get_or_init(|| {
             let dir = tempfile::tempdir().unwrap();
-            loaded(dir.path());
+            loaded_as(dir.path(), CHOICES[choice]);
             dir
         });
         let mut random = StdRng::seed_from_u64(seed);
@@ -294,12 +306,18 @@ fn rot(chunk: &Chunk, column: usize) {
 
 #[test]
 fn damage_is_marked_not_read_again_and_healed_from_a_copy() {
+    CHOICES.into_iter().for_each(damage_is_healed);
+}
+
+fn damage_is_healed(compression: CompressionChoice) {
     let dir = tempfile::tempdir().unwrap();
-    let good = loaded(dir.path());
+    let good = loaded_as(dir.path(), compression);
     let store = Store::open(StoreOptions::new(dir.path())).unwrap();
     let a = table(&store, "a");
     let chunk = Arc::clone(&a.version().chunks[1].chunk);
     let written = std::fs::read(&chunk.path).unwrap();
+    let packed = chunk.segments.iter().filter(|segment| segment.home.encoding.compression().is_some()).count();
+    assert_eq!(packed > 0, compression != CompressionChoice::None, "{packed} columns are compressed");
     rot(&chunk, 3);
     let fails = || read(&store, &a.version()).unwrap_err().to_string();
     let (first, reads) = (fails(), store.ssd().io().stats().reads.load(Ordering::Relaxed));

@@ -42,7 +42,7 @@ use arrow::array::RecordBatch;
 pub use self::core::{Core, Snapshot, TierInfo};
 pub use backup::{BackupReport, backup, restore};
 pub use check::{CheckOptions, CheckReport, CheckedTable, Finding, Progress, Severity, Watch, check};
-pub use options::{NvmOptions, StoreOptions};
+pub use options::{CompressionChoice, NvmOptions, StoreOptions};
 pub use rebuild::{Difference, RebuildReport, RebuiltTable, SkippedFile, rebuild_catalog};
 pub use rules::RuleStatus;
 pub use transaction::{Change, Savepoint, Transaction};
@@ -78,11 +78,12 @@ impl Store {
     /// [`Error::UnsupportedFormat`] for one written by another version.
     pub fn open(options: StoreOptions) -> Result<Arc<Self>> {
         let (tiering_options, interval, seal) = (options.tiering.clone(), options.epoch_interval, options.seal);
-        let compaction_bytes_per_s = options.compaction_bytes_per_s;
+        let (compaction_bytes_per_s, compression) = (options.compaction_bytes_per_s, options.compression);
         let core = Arc::new(recovery::open(options)?);
         let host: Arc<dyn TieringHost> = Arc::<Core>::clone(&core);
         let tiering = Tiering::new(Arc::downgrade(&host), Arc::clone(&core.clock), tiering_options);
         tiering.restore()?;
+        let _ = core.packing.set(compression.packing(tiering.calibration().as_ref()));
         if let Some(interval) = interval {
             tiering.start(interval)?;
         }

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use crate::clock::{Clock, SystemClock};
 use crate::io::{BlockIo, FileSystem, RealFiles};
-use crate::placement::TieringOptions;
+use crate::placement::{Calibration, TieringOptions};
 use crate::table::delta::SealRule;
+use crate::tier::codec::{Compression, Packing};
 use crate::tier::nvm::{Limiter, NvmBacking};
 
 /// An NVM tier.
@@ -21,6 +22,28 @@ pub struct NvmOptions {
     pub limiter: Option<Limiter>,
 }
 
+/// Which buffers of new chunk files are compressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum CompressionChoice {
+    /// Those for which it pays on the device, as it was measured.
+    Auto,
+    /// None.
+    #[default]
+    None,
+    /// All that shrink.
+    Always(Compression),
+}
+
+impl CompressionChoice {
+    pub(super) fn packing(self, calibration: Option<&Calibration>) -> Packing<'static> {
+        match self {
+            Self::None => Packing::Raw,
+            Self::Always(compression) => Packing::Always(compression),
+            Self::Auto => calibration.and_then(Calibration::rates).map_or(Packing::Raw, Packing::Auto),
+        }
+    }
+}
+
 /// What a store is opened with. Byte limits are obeyed always.
 #[derive(Debug, Clone)]
 pub struct StoreOptions {
@@ -32,6 +55,8 @@ pub struct StoreOptions {
     pub nvm: Option<NvmOptions>,
     /// Limit of the chunk files; `None`: the file system's.
     pub ssd_budget_bytes: Option<u64>,
+    /// Which buffers of new chunk files are compressed.
+    pub compression: CompressionChoice,
     /// Bytes of cold reads in flight or ready.
     pub io_budget_bytes: u64,
     /// Bytes of all deltas.
@@ -61,13 +86,14 @@ pub struct StoreOptions {
 }
 
 impl StoreOptions {
-    /// A small store for tests and tools: 256 MiB of DRAM, no NVM, epochs and compactions only on request.
+    /// A small store for tests and tools: 256 MiB of DRAM, no NVM, no compression, epochs and compactions only on request.
     pub fn new(data_dir: impl Into<PathBuf>) -> Self {
         Self {
             data_dir: data_dir.into(),
             dram_budget_bytes: 256 << 20,
             nvm: None,
             ssd_budget_bytes: None,
+            compression: CompressionChoice::None,
             io_budget_bytes: 64 << 20,
             delta_budget_bytes: 256 << 20,
             filter_budget_bytes: 16 << 20,

@@ -7,8 +7,8 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
 
@@ -138,6 +138,7 @@ fn assemble(options: &StoreOptions, catalog: Arc<Catalog>, next_table: u64) -> R
         seal: options.seal,
         ingest_threads: options.ingest_threads,
         ingest_memory: IngestMemory::new(options.ingest_budget_bytes),
+        packing: OnceLock::new(),
         tables: RwLock::new(BTreeMap::new()),
         publications: Mutex::default(),
         compactions: CompactionCounters::default(),

@@ -1,7 +1,7 @@
 //! Bulk ingest: a stream of rows becomes chunk files, then one commit makes all of them visible, or none.
 //!
 //! ```text
-//! write(batch) -> cut to chunk_rows -> workers: encode, write file, fsync, bounds, DRAM while the budget allows
+//! write(batch) -> cut to chunk_rows -> workers: encode, compress where it pays, write file, fsync, bounds, DRAM while the budget allows
 //! finish()     -> wait for the workers -> one catalog commit -> new version
 //! drop         -> files removed, charges given back
 //! ```
@@ -271,7 +271,8 @@ pub(crate) fn write_chunk(
     drop(batches);
     let rows = batch.num_rows() as u32;
     let ids = || table.definition().columns.iter().map(|column| column.id);
-    let encoded = codec::write_file(&column::with_ids(&batch, ids())?, |bytes| core.ssd.new_file(bytes))?;
+    let batch = column::with_ids(&batch, ids())?;
+    let encoded = codec::write_file(&batch, core.packing(), |bytes| core.ssd.new_file(bytes))?;
     drop(batch);
     let file = encoded.bytes.as_ref();
     let path = core.ssd.write_chunk(table.id(), id, file)?;

@@ -1,10 +1,10 @@
 //! The segment codec: record batches to chunk files, column images to Arrow arrays.
 //!
-//! A chunk file is an Arrow IPC file (Feather V2) with one uncompressed record batch, aligned to 64 bytes; the schema's
+//! A chunk file is an Arrow IPC file (Feather V2) with one record batch, aligned to 64 bytes; the schema's
 //! metadata carries `terrace.format_version`, the footer's a checksum of the whole file ([`check_stamp`]). The buffers
 //! of one column are neighbours in the batch's body; a [`ColumnLayout`] says how to cut them, so that a column decodes
 //! without the file around it. In memory a column is one range of bytes cut the same way, its *image*; integers and
-//! decimals may be stored narrower than that ([`Encoding`]):
+//! decimals may be stored narrower than that, and buffers compressed where that pays ([`Encoding`], [`Packing`]):
 //!
 //! ```text
 //!   file   | magic | schema | batch metadata | body: col 0 | col 1 | ... | footer |
@@ -13,9 +13,13 @@
 //! ```
 
 mod compact;
+mod compression;
 mod decode;
 mod encode;
 mod narrow;
+mod packed;
+mod packed_file;
+mod packing;
 mod part;
 mod stamp;
 
@@ -29,21 +33,27 @@ use crate::table::Home;
 
 pub(crate) use compact::normalize_column;
 pub use compact::{PAGE_ROWS, long_bytes, normalize, slice_column};
+pub use compression::Compression;
 pub use decode::decode_column;
 pub use encode::{
-    ChunkHeader, EncodedChunk, PREFIX_BYTES, check_schema_version, encode_chunk, read_header, schema_len,
+    ChunkHeader, EncodedChunk, PREFIX_BYTES, check_schema_version, encode_chunk, encode_chunk_as, read_header,
+    schema_len,
 };
 pub(crate) use encode::{check_types, write_file};
 pub use narrow::{Encoding, StoredColumn, decode_image, decode_stored, image, stored};
 pub(crate) use narrow::{may_be_narrow, narrow_column};
+pub use packed::{Packed, unpacked, unpacked_bytes};
+pub use packing::{DecompressionRates, Packing, Rates};
 pub use part::Part;
 pub use stamp::{Stamp, check_stamp};
 
 /// Bytes covered by one checksum of [`Home::checksums`].
 pub const CHECKSUM_BLOCK_BYTES: usize = 16 * 1024;
 
-/// Version written to and read from chunk files.
+/// Version of chunk files without compression.
 pub const FORMAT_VERSION: u32 = 2;
+/// Version of chunk files with compressed buffers. Both are read.
+pub const PACKED_FORMAT_VERSION: u32 = 3;
 
 /// Key of the format version in the metadata of a chunk file's schema.
 pub const FORMAT_VERSION_KEY: &str = "terrace.format_version";

@@ -301,8 +301,8 @@ impl SsdTier {
             let (home, declared) = cold::described(chunk, *column)?;
             let part = wanted.and_then(|wanted| Part::of(home, declared, chunk.rows as usize, wanted));
             let read = cold::read_bytes(home, part.as_ref());
-            // A part is put together in memory of its own.
-            let bytes = read + part.as_ref().map_or(0, |part| part.image_bytes(home) as u64);
+            // A part is put together, and a compressed column decompressed, in memory of its own.
+            let bytes = read + part.as_ref().map_or(codec::unpacked_bytes(home), |part| part.image_bytes(home) as u64);
             let charge = match (self.io_account.try_charge(bytes), admission) {
                 (Ok(charge), _) => charge,
                 (Err(_), Admission::Prefetch) => return Ok(None),

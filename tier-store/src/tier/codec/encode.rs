@@ -8,9 +8,10 @@ use arrow::datatypes::{DataType, Schema, SchemaRef};
 use arrow_ipc::writer::{FileWriter, IpcWriteOptions};
 use arrow_ipc::{MetadataVersion, root_as_footer, root_as_message};
 
+use super::packed::{LENGTH_BYTES, Packed, RAW};
 use super::{
-    ColumnLayout, Encoding, FORMAT_VERSION, FORMAT_VERSION_KEY, checksums, compact, corrupt, declared_schema, narrow,
-    stamp,
+    ColumnLayout, Compression, Encoding, FORMAT_VERSION, FORMAT_VERSION_KEY, PACKED_FORMAT_VERSION, Packing, checksums,
+    compact, corrupt, declared_schema, narrow, packed_file, stamp,
 };
 use crate::error::{Error, Result};
 use crate::table::Home;
@@ -35,12 +36,17 @@ pub struct ChunkHeader {
     pub homes: Vec<Home>,
 }
 
-/// Encodes a batch as one chunk file. View columns are laid out by pages (see [`super::normalize`]), integers and
-/// decimals stored as narrow as they go. Fails with
+/// Encodes a batch as one chunk file, without compression. View columns are laid out by pages (see
+/// [`super::normalize`]), integers and decimals stored as narrow as they go. Fails with
 /// [`Error::Unsupported`], naming the column, for dictionary, union and run-end encoded types.
 pub fn encode_chunk(batch: &RecordBatch) -> Result<EncodedChunk> {
+    encode_chunk_as(batch, Packing::Raw)
+}
+
+/// As [`encode_chunk`], with the compression that `packing` chooses.
+pub fn encode_chunk_as(batch: &RecordBatch, packing: Packing<'_>) -> Result<EncodedChunk> {
     check_types(batch.schema_ref())?;
-    write_file(&narrow::narrow(&compact::page_views(batch)?)?, |bytes| Ok(Vec::with_capacity(bytes)))
+    write_file(&narrow::narrow(&compact::page_views(batch)?)?, packing, |bytes| Ok(Vec::with_capacity(bytes)))
 }
 
 /// Fails with [`Error::Unsupported`], naming the column, for types that chunk files cannot hold.
@@ -56,7 +62,8 @@ pub(crate) fn check_types(schema: &Schema) -> Result<()> {
 /// Encodes a batch of columns as they are stored, into a file that `open` makes, told about how many bytes there will be.
 pub(crate) fn write_file<File: Write + AsRef<[u8]> + AsMut<[u8]>>(
     batch: &RecordBatch,
-    open: impl FnOnce(usize) -> Result<File>,
+    packing: Packing<'_>,
+    open: impl Fn(usize) -> Result<File>,
 ) -> Result<EncodedChunk<File>> {
     let mut metadata = batch.schema_ref().metadata().clone();
     metadata.insert(FORMAT_VERSION_KEY.into(), FORMAT_VERSION.to_string());
@@ -69,6 +76,13 @@ pub(crate) fn write_file<File: Write + AsRef<[u8]> + AsMut<[u8]>>(
     writer.write(&batch)?;
     writer.finish()?;
     let mut bytes = writer.into_inner()?;
+    let packs = match packing {
+        Packing::Raw => None,
+        _ => packing.packs(&Body::of(bytes.as_ref())?.buffers()?)?,
+    };
+    if let Some(packs) = packs {
+        bytes = packed_file::write(bytes.as_ref(), &packs, PACKED_FORMAT_VERSION, open)?;
+    }
     let (_, homes) = record_batch(bytes.as_ref(), &footer(bytes.as_ref())?, &schema)?;
     stamp::stamp(bytes.as_mut(), &homes)?;
     Ok(EncodedChunk { bytes, homes })
@@ -101,32 +115,80 @@ pub fn schema_len(prefix: &[u8]) -> Result<usize> {
 pub fn check_schema_version(schema: &[u8]) -> Result<()> {
     let message = root_as_message(schema).ok();
     let schema = message.as_ref().and_then(|m| m.header_as_schema());
-    let schema = schema.ok_or_else(|| corrupt("the schema at its start cannot be read"))?;
+    check_version(version_of(schema.ok_or_else(|| corrupt("the schema at its start cannot be read"))?))
+}
+
+/// The version that a schema has in its metadata.
+pub(super) fn version_of(schema: arrow_ipc::Schema<'_>) -> Option<&str> {
     let mut entries = schema.custom_metadata().into_iter().flatten();
-    let found = entries.find(|entry| entry.key() == Some(FORMAT_VERSION_KEY));
-    check_version(found.and_then(|entry| entry.value()))
+    entries.find(|entry| entry.key() == Some(FORMAT_VERSION_KEY)).and_then(|entry| entry.value())
+}
+
+/// The schema at the start of a file.
+pub(super) fn schema_at_start(file: &[u8]) -> Option<arrow_ipc::Schema<'_>> {
+    let (prefix, rest) = file.split_at_checked(PREFIX_BYTES)?;
+    root_as_message(rest.get(..schema_len(prefix).ok()?)?).ok()?.header_as_schema()
+}
+
+/// The record batch of a file: its metadata and its bytes.
+pub(super) struct Body<'a> {
+    pub(super) batch: arrow_ipc::RecordBatch<'a>,
+    /// Where its metadata begin.
+    pub(super) metadata_start: usize,
+    /// Where its bytes begin.
+    pub(super) start: usize,
+    pub(super) bytes: &'a [u8],
+}
+
+impl<'a> Body<'a> {
+    pub(super) fn of(file: &'a [u8]) -> Result<Self> {
+        Self::in_footer(file, &footer(file)?)
+    }
+
+    fn in_footer(file: &'a [u8], footer: &arrow_ipc::Footer<'_>) -> Result<Self> {
+        let block = match footer.recordBatches().map(|blocks| (blocks.len(), blocks.iter().next())) {
+            Some((1, Some(block))) => *block,
+            _ => return Err(corrupt("it does not hold exactly one record batch")),
+        };
+        let bad_block = || corrupt("its footer points outside of the file");
+        let metadata_start = usize::try_from(block.offset()).map_err(|_| bad_block())?;
+        let metadata_len = usize::try_from(block.metaDataLength()).map_err(|_| bad_block())?;
+        let body_len = usize::try_from(block.bodyLength()).map_err(|_| bad_block())?;
+        let start = metadata_start.checked_add(metadata_len).ok_or_else(bad_block)?;
+        let end = start.checked_add(body_len).ok_or_else(bad_block)?;
+        let metadata = file.get(metadata_start..start).ok_or_else(bad_block)?;
+        let bytes = file.get(start..end).ok_or_else(bad_block)?;
+        // A message starts with the continuation marker and its length.
+        let message = metadata.get(8..).and_then(|m| root_as_message(m).ok());
+        let batch = message.as_ref().and_then(|m| m.header_as_record_batch());
+        let batch = batch.ok_or_else(|| corrupt("its record batch cannot be read"))?;
+        Ok(Self { batch, metadata_start, start, bytes })
+    }
+
+    /// Its buffers, in Arrow's order.
+    pub(super) fn buffers(&self) -> Result<Vec<&'a [u8]>> {
+        let bytes = |buffer: &arrow_ipc::Buffer| {
+            let (start, len) = (usize::try_from(buffer.offset()).ok()?, usize::try_from(buffer.length()).ok()?);
+            self.bytes.get(start..start.checked_add(len)?)
+        };
+        let buffers = self.batch.buffers().into_iter().flatten();
+        buffers.map(|buffer| bytes(buffer).ok_or_else(outside)).collect()
+    }
+
+    fn compression(&self) -> Result<Option<Compression>> {
+        self.batch.compression().map(|compression| Compression::of_ipc(compression.codec())).transpose()
+    }
+}
+
+fn outside() -> Error {
+    corrupt("a column lies outside of its record batch")
 }
 
 /// Rows and columns of the file's record batch.
 fn record_batch(file: &[u8], footer: &arrow_ipc::Footer<'_>, schema: &Schema) -> Result<(u32, Vec<Home>)> {
-    let block = match footer.recordBatches().map(|blocks| (blocks.len(), blocks.iter().next())) {
-        Some((1, Some(block))) => *block,
-        _ => return Err(corrupt("it does not hold exactly one record batch")),
-    };
-    let bad_block = || corrupt("its footer points outside of the file");
-    let start = usize::try_from(block.offset()).map_err(|_| bad_block())?;
-    let metadata_len = usize::try_from(block.metaDataLength()).map_err(|_| bad_block())?;
-    let body_len = usize::try_from(block.bodyLength()).map_err(|_| bad_block())?;
-    let metadata_end = start.checked_add(metadata_len).ok_or_else(bad_block)?;
-    let body_end = metadata_end.checked_add(body_len).ok_or_else(bad_block)?;
-    let metadata = file.get(start..metadata_end).ok_or_else(bad_block)?;
-    let body = file.get(metadata_end..body_end).ok_or_else(bad_block)?;
-    // A message starts with the continuation marker and its length.
-    let message = metadata.get(8..).and_then(|m| root_as_message(m).ok());
-    let batch = message.as_ref().and_then(|m| m.header_as_record_batch());
-    let batch = batch.ok_or_else(|| corrupt("its record batch cannot be read"))?;
-    let rows = u32::try_from(batch.length()).map_err(|_| corrupt("it has a senseless count of rows"))?;
-    let mut homes = homes(schema, &batch, body, metadata_end as u64)?;
+    let body = Body::in_footer(file, footer)?;
+    let rows = u32::try_from(body.batch.length()).map_err(|_| corrupt("it has a senseless count of rows"))?;
+    let mut homes = homes(schema, &body)?;
     for (home, field) in homes.iter_mut().zip(schema.fields()) {
         narrow::describe(home, field, rows as usize)?;
     }
@@ -145,17 +207,20 @@ pub(super) fn footer(file: &[u8]) -> Result<arrow_ipc::Footer<'_>> {
     root_as_footer(rest.get(start..).unwrap_or_default()).map_err(|_| corrupt("its footer cannot be read"))
 }
 
-fn check_version(version: Option<&str>) -> Result<()> {
+pub(super) fn check_version(version: Option<&str>) -> Result<()> {
     match version.map(str::parse::<u32>) {
-        Some(Ok(FORMAT_VERSION)) => Ok(()),
-        Some(Ok(found)) => Err(Error::UnsupportedFormat { path: "segment".into(), found, supported: FORMAT_VERSION }),
+        Some(Ok(FORMAT_VERSION | PACKED_FORMAT_VERSION)) => Ok(()),
+        Some(Ok(found)) => {
+            Err(Error::UnsupportedFormat { path: "segment".into(), found, supported: PACKED_FORMAT_VERSION })
+        }
         _ => Err(corrupt(format!("it was not written by Terrace ({FORMAT_VERSION_KEY} is missing)"))),
     }
 }
 
 /// Deals the batch's nodes and buffers out to the columns.
-fn homes(schema: &Schema, batch: &arrow_ipc::RecordBatch<'_>, body: &[u8], body_start: u64) -> Result<Vec<Home>> {
+fn homes(schema: &Schema, body: &Body<'_>) -> Result<Vec<Home>> {
     let missing = || corrupt("its metadata does not fit its schema");
+    let (batch, compression) = (&body.batch, body.compression()?);
     let mut nodes = batch.nodes().ok_or_else(missing)?.iter();
     let mut buffers = batch.buffers().ok_or_else(missing)?.iter();
     let mut variadic = batch.variadicBufferCounts().map(|counts| counts.iter());
@@ -182,24 +247,76 @@ fn homes(schema: &Schema, batch: &arrow_ipc::RecordBatch<'_>, body: &[u8], body_
             let as_u64 = |n: i64| u64::try_from(n).map_err(|_| missing());
             layout.buffers.push((as_u64(buffer.offset())?, as_u64(buffer.length())?));
         }
-        homes.push(home(layout, body, body_start, &mut end_of_last)?);
+        homes.push(home(layout, body, compression, &mut end_of_last)?);
     }
     Ok(homes)
 }
 
-fn home(mut layout: ColumnLayout, body: &[u8], body_start: u64, end_of_last: &mut u64) -> Result<Home> {
-    let outside = || corrupt("a column lies outside of its record batch");
-    let start = layout.buffers.first().map_or(*end_of_last, |(offset, _)| *offset);
+fn home(
+    mut layout: ColumnLayout,
+    body: &Body<'_>,
+    compression: Option<Compression>,
+    end_of_last: &mut u64,
+) -> Result<Home> {
+    let packed = compression.map(|compression| packed(&mut layout, body.bytes, compression)).transpose()?.flatten();
+    let buffers = packed.as_ref().map_or(&layout.buffers, |packed| &packed.buffers);
+    let first = match compression {
+        // Where empty ones lie means nothing then.
+        Some(_) => buffers.iter().find(|(_, len)| *len > 0),
+        None => buffers.first(),
+    };
+    let start = first.map_or(*end_of_last, |(offset, _)| if packed.is_some() { offset & !63 } else { *offset });
     let mut end = start;
-    for (offset, len) in &mut layout.buffers {
+    let mut relative = Vec::with_capacity(buffers.len());
+    for (offset, len) in buffers {
+        if compression.is_some() && *len == 0 {
+            relative.push((0, 0));
+            continue;
+        }
         end = end.max(offset.checked_add(*len).ok_or_else(outside)?);
-        *offset = offset.checked_sub(start).ok_or_else(outside)?;
+        relative.push((offset.checked_sub(start).ok_or_else(outside)?, *len));
     }
     let range = usize::try_from(start).ok().zip(usize::try_from(end).ok());
-    let image = range.and_then(|(start, end)| body.get(start..end)).ok_or_else(outside)?;
+    let stored = range.and_then(|(start, end)| body.bytes.get(start..end)).ok_or_else(outside)?;
     *end_of_last = end.next_multiple_of(64);
-    let (len, encoding) = (end - start, Encoding::Plain);
-    Ok(Home { offset: body_start + start, len, encoding, image_len: len, checksums: checksums(image), layout })
+    let (len, checksums) = (end - start, checksums(stored));
+    let (mut encoding, mut image_len) = (Encoding::Plain, len);
+    match packed {
+        Some(packed) => {
+            image_len = layout.buffers.iter().map(|(offset, len)| offset + len).max().unwrap_or(0);
+            encoding = Encoding::Packed(Box::new(Packed { buffers: relative, ..packed }));
+        }
+        None => layout.buffers = relative,
+    }
+    Ok(Home { offset: body.start as u64 + start, len, encoding, image_len, checksums, layout })
+}
+
+/// Reads the lengths before the buffers of a column. Of a column without a compressed one the layout then has the buffers
+/// behind their lengths; else it says where they come to lie, and their places in the body are returned.
+fn packed(layout: &mut ColumnLayout, body: &[u8], compression: Compression) -> Result<Option<Packed>> {
+    let stored = layout.buffers.clone();
+    let (mut any, mut end) = (false, 0u64);
+    for (offset, len) in layout.buffers.iter_mut().filter(|(_, len)| *len > 0) {
+        let start = usize::try_from(*offset).map_err(|_| outside())?;
+        let length = body.get(start..).and_then(|bytes| bytes.first_chunk()).ok_or_else(outside)?;
+        let raw = match i64::from_le_bytes(*length) {
+            RAW => len.checked_sub(LENGTH_BYTES).ok_or_else(outside)?,
+            length => {
+                any = true;
+                u64::try_from(length).map_err(|_| corrupt(format!("a buffer has a length of {length}")))?
+            }
+        };
+        (*offset, *len) = (end.next_multiple_of(64), raw);
+        end = offset.checked_add(raw).filter(|end| *end < u64::MAX / 2).ok_or_else(outside)?;
+    }
+    if !any {
+        let behind =
+            |(offset, len): (u64, u64)| if len == 0 { (0, 0) } else { (offset + LENGTH_BYTES, len - LENGTH_BYTES) };
+        layout.buffers = stored.into_iter().map(behind).collect();
+        return Ok(None);
+    }
+    layout.buffers.iter_mut().filter(|(_, len)| *len == 0).for_each(|buffer| *buffer = (0, 0));
+    Ok(Some(Packed { compression, width: 0, buffers: stored }))
 }
 
 /// How many nodes, fixed buffers and view columns a type has, its children included.

@@ -16,7 +16,7 @@ use arrow::datatypes::{
     Int32Type, Int64Type, Schema, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
 };
 
-use super::{ColumnLayout, corrupt, decode_column, slice_column};
+use super::{ColumnLayout, Packed, corrupt, decode_column, slice_column, unpacked};
 use crate::error::Result;
 use crate::table::Home;
 
@@ -24,35 +24,50 @@ use crate::table::Home;
 const DECLARED_TYPE_KEY: &str = "terrace.type";
 
 /// How the bytes at a [`Home`] relate to the column's image in memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 pub enum Encoding {
     /// They are the image.
     #[default]
     Plain,
     /// Values of so many bytes each, to be widened to the declared type.
     Narrow(u8),
+    /// As one of the above, and some of the buffers are compressed.
+    Packed(Box<Packed>),
 }
 
 impl fmt::Display for Encoding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Plain => f.write_str("plain"),
-            Self::Narrow(width) => write!(f, "narrow ({width} B)"),
+        match self.width() {
+            None => f.write_str("plain")?,
+            Some(width) => write!(f, "narrow ({width} B)")?,
         }
+        self.compression().map_or(Ok(()), |compression| write!(f, ", {compression}"))
     }
 }
 
 impl Encoding {
     /// The type in the file of a column declared as `declared`.
-    pub fn stored_type(self, declared: &DataType) -> DataType {
-        let Self::Narrow(width) = self else { return declared.clone() };
+    pub fn stored_type(&self, declared: &DataType) -> DataType {
+        let Some(width) = self.width() else { return declared.clone() };
         narrower(declared).find(|t| t.primitive_width() == Some(usize::from(width))).unwrap_or_else(|| declared.clone())
     }
 
-    fn of(stored: &DataType, declared: &DataType) -> Self {
-        match stored.primitive_width() {
-            Some(width) if stored != declared => Self::Narrow(width as u8),
-            _ => Self::Plain,
+    /// Bytes of a stored value, where it is narrower than the declared type.
+    fn width(&self) -> Option<u8> {
+        match self {
+            Self::Plain => None,
+            Self::Narrow(width) => Some(*width),
+            Self::Packed(packed) => Some(packed.width).filter(|width| *width > 0),
+        }
+    }
+
+    /// The same bytes as values of another type than declared.
+    fn of(self, stored: &DataType, declared: &DataType) -> Self {
+        let width = stored.primitive_width().filter(|_| stored != declared).map(|width| width as u8);
+        match (self, width) {
+            (Self::Packed(packed), width) => Self::Packed(Box::new(Packed { width: width.unwrap_or(0), ..*packed })),
+            (_, Some(width)) => Self::Narrow(width),
+            (_, None) => Self::Plain,
         }
     }
 }
@@ -73,12 +88,17 @@ impl StoredColumn {
 
     /// The column whose stored bytes are `stored`.
     pub fn decode(home: &Home, declared: &DataType, rows: usize, stored: &Buffer) -> Result<Self> {
-        Self::decode_as((home.encoding, &home.layout), declared, rows, stored)
+        Self::decode_unpacked(home, declared, rows, &unpacked(home, stored.clone(), &Arc::default())?)
+    }
+
+    /// The column whose bytes were decompressed by [`unpacked`].
+    pub fn decode_unpacked(home: &Home, declared: &DataType, rows: usize, bytes: &Buffer) -> Result<Self> {
+        Self::decode_as((&home.encoding, &home.layout), declared, rows, bytes)
     }
 
     /// As [`StoredColumn::decode`], of bytes that are cut another way than in the file.
     pub(super) fn decode_as(
-        (encoding, layout): (Encoding, &ColumnLayout),
+        (encoding, layout): (&Encoding, &ColumnLayout),
         declared: &DataType,
         rows: usize,
         stored: &Buffer,
@@ -121,12 +141,13 @@ pub fn decode_stored(home: &Home, declared: &DataType, rows: usize, file: &[u8])
     StoredColumn::decode(home, declared, rows, &Buffer::from(stored))?.widened()
 }
 
-/// The image in memory of what lies at a home: the stored bytes themselves when they are the image.
+/// The image in memory of what lies at a home: the stored bytes themselves when they are the image. Never compressed.
 pub fn image(home: &Home, declared: &DataType, rows: usize, stored: Buffer) -> Result<Buffer> {
-    if home.encoding == Encoding::Plain {
+    let stored = unpacked(home, stored, &Arc::default())?;
+    if home.encoding.width().is_none() {
         return Ok(stored);
     }
-    let wide = StoredColumn::decode(home, declared, rows, &stored)?.widened()?.to_data();
+    let wide = StoredColumn::decode_unpacked(home, declared, rows, &stored)?.widened()?.to_data();
     let mut image = Vec::with_capacity(home.image_len as usize);
     if let (Some((start, len)), true) = (home.layout.buffers.first(), wide.nulls().is_some()) {
         let validity = stored.get(*start as usize..(start + len) as usize);
@@ -141,9 +162,9 @@ pub fn image(home: &Home, declared: &DataType, rows: usize, stored: Buffer) -> R
 
 /// The column whose image is `image`.
 pub fn decode_image(home: &Home, declared: &DataType, rows: usize, image: &Buffer) -> Result<ArrayRef> {
-    match home.encoding {
-        Encoding::Plain => decode_column(declared, rows, &home.layout, image),
-        Encoding::Narrow(_) => decode_column(declared, rows, &image_layout(home, declared, rows), image),
+    match home.encoding.width() {
+        None => decode_column(declared, rows, &home.layout, image),
+        Some(_) => decode_column(declared, rows, &image_layout(home, declared, rows), image),
     }
 }
 
@@ -199,8 +220,8 @@ pub(super) fn declared(field: &FieldRef) -> Result<FieldRef> {
 /// Completes the home of a column whose field in the file is `field`.
 pub(super) fn describe(home: &mut Home, field: &FieldRef, rows: usize) -> Result<()> {
     let declared = declared(field)?;
-    home.encoding = Encoding::of(field.data_type(), declared.data_type());
-    if home.encoding != Encoding::Plain {
+    home.encoding = std::mem::take(&mut home.encoding).of(field.data_type(), declared.data_type());
+    if home.encoding.width().is_some() {
         let layout = image_layout(home, declared.data_type(), rows);
         home.image_len = layout.buffers.last().map_or(0, |(start, len)| start + len);
     }

@@ -1,7 +1,7 @@
 //! A part of a column: the stored bytes that hold some of its rows.
 //!
 //! Where a row's place follows from its number (values of one width; the pages of a view column), a column need not be
-//! read as a whole. What comes out has all rows of the column, but only those asked for have their values: the others
+//! read as a whole, unless it is compressed. What comes out has all rows of the column, but only those asked for have their values: the others
 //! are zero, or empty text. Their validity is always right.
 
 use std::ops::Range;
@@ -31,6 +31,9 @@ impl Part {
     /// The part of a column declared as `declared` that holds the `wanted` rows (ascending). `None` when it has to be read
     /// as a whole, or may as well be.
     pub fn of(home: &Home, declared: &DataType, rows: usize, wanted: &[Range<usize>]) -> Option<Self> {
+        if home.encoding.compression().is_some() {
+            return None;
+        }
         let (layout, stored) = (&home.layout, home.encoding.stored_type(declared));
         let views = matches!(stored, DataType::Utf8View | DataType::BinaryView);
         let width = match stored {
@@ -130,7 +133,7 @@ impl Part {
 
     /// The column over the image that [`Part::place`] filled.
     pub fn decode(&self, home: &Home, declared: &DataType, rows: usize, image: &Buffer) -> Result<StoredColumn> {
-        StoredColumn::decode_as((home.encoding, &self.layout(home).0), declared, rows, image)
+        StoredColumn::decode_as((&home.encoding, &self.layout(home).0), declared, rows, image)
     }
 }
 

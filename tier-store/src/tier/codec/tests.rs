@@ -169,8 +169,27 @@ fn stored(encoded: &EncodedChunk, column: usize) -> Buffer {
     Buffer::from(&encoded.bytes[home.offset as usize..][..home.len as usize])
 }
 
+/// A disk that is so slow that most compression pays.
+const SLOW: Rates = Rates { device: 1.0, decompression: DecompressionRates::TYPICAL };
+
+const PACKINGS: [Packing<'static>; 4] =
+    [Packing::Raw, Packing::Always(Compression::Lz4), Packing::Always(Compression::Zstd), Packing::Auto(SLOW)];
+
 fn check_round_trip(batch: &RecordBatch) {
-    let encoded = encode_chunk(batch).unwrap();
+    PACKINGS.into_iter().for_each(|packing| check_round_trip_as(batch, packing));
+}
+
+fn check_round_trip_as(batch: &RecordBatch, packing: Packing<'_>) {
+    let encoded = encode_chunk_as(batch, packing).unwrap();
+    assert_eq!(check_stamp(&encoded.bytes).unwrap(), Stamp::Whole);
+    let homes: Vec<&Home> = encoded.homes.iter().collect();
+    let again = encode_chunk_as(batch, Packing::like(&homes)).unwrap();
+    assert!(again.homes == encoded.homes && again.bytes == encoded.bytes, "it can be made anew");
+    let packed = homes.iter().any(|home| home.encoding.compression().is_some());
+    let version = if packed { PACKED_FORMAT_VERSION } else { FORMAT_VERSION };
+    if !packed {
+        assert!(encoded.bytes == encode_chunk(batch).unwrap().bytes, "a file without compression is as it ever was");
+    }
     for (i, (home, column)) in encoded.homes.iter().zip(batch.columns()).enumerate() {
         assert_eq!(home.offset % 64, 0);
         let (stored, declared, rows) = (stored(&encoded, i), column.data_type(), batch.num_rows());
@@ -188,7 +207,7 @@ fn check_round_trip(batch: &RecordBatch) {
         }
     }
     let mut reader = FileReader::try_new(std::io::Cursor::new(&encoded.bytes), None).unwrap();
-    assert_eq!(reader.schema().metadata()[FORMAT_VERSION_KEY], FORMAT_VERSION.to_string());
+    assert_eq!(reader.schema().metadata()[FORMAT_VERSION_KEY], version.to_string());
     let read = reader.next().unwrap().unwrap();
     for (stored, column) in read.columns().iter().zip(batch.columns()) {
         // What any tool would do to compare them.
@@ -279,11 +298,31 @@ proptest! {
     }
 
     #[test]
-    fn a_damaged_header_never_panics_outwards(seed: u64, flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6)) {
+    fn damaged_compressed_bytes_are_damage_never_a_panic(seed: u64, flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4)) {
+        let batch = batch_of_all_types(seed, 200, 0.2);
+        for compression in Compression::ALL {
+            let encoded = encode_chunk_as(&batch, Packing::Always(compression)).unwrap();
+            for (column, home) in encoded.homes.iter().enumerate().filter(|(_, h)| h.encoding.compression().is_some()) {
+                let mut bytes = stored(&encoded, column).to_vec();
+                for (at, value) in &flips {
+                    let at = at.index(bytes.len());
+                    bytes[at] = *value;
+                }
+                match unpacked(home, Buffer::from(bytes), &Arc::default()) {
+                    Ok(bytes) => prop_assert!(bytes.len() as u64 <= home.image_len.max(1 << 20)),
+                    Err(error) => prop_assert!(matches!(error, crate::Error::Corrupt { .. }), "{error}"),
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_damaged_header_never_panics_outwards(seed: u64, compressed: bool, flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6)) {
         let mut rng = StdRng::seed_from_u64(seed);
         let column = random_array(&mut rng, &DataType::Utf8View, 20, 0.1);
         let batch = RecordBatch::try_from_iter([("a", column)]).unwrap();
-        let mut bytes = encode_chunk(&batch).unwrap().bytes;
+        let packing = if compressed { Packing::Always(Compression::Lz4) } else { Packing::Raw };
+        let mut bytes = encode_chunk_as(&batch, packing).unwrap().bytes;
         for (at, value) in flips {
             let at = at.index(bytes.len());
             bytes[at] = value;
@@ -304,6 +343,47 @@ fn damage_is_found_by_block() {
     image[40_000] ^= 1;
     assert_eq!(verify(home, &image), Err(2));
     assert!(verify(home, &image[..70_000]).is_err());
+}
+
+/// Lengths that lie, in the bytes and in the layout, are found before memory is asked for.
+#[test]
+fn wrong_lengths_of_compressed_buffers_are_damage() {
+    let zeros = Int64Array::from_iter((0..10_000).map(|n| if n % 100 == 0 { i64::MAX } else { n % 3 }));
+    let batch = RecordBatch::try_from_iter([("a", Arc::new(zeros) as ArrayRef)]).unwrap();
+    for compression in Compression::ALL {
+        let encoded = encode_chunk_as(&batch, Packing::Always(compression)).unwrap();
+        let (home, bytes) = (&encoded.homes[0], stored(&encoded, 0));
+        assert_eq!((home.encoding.to_string(), home.image_len), (format!("plain, {compression}"), 80_000));
+        let refused = |home: &Home, bytes: Buffer| {
+            let error = unpacked(home, bytes, &Arc::default()).unwrap_err();
+            assert!(matches!(error, crate::Error::Corrupt { .. }), "{error}");
+        };
+        let at = packed_at(home);
+        for length in [i64::MIN, -2, -1, 0, 1, 79_999, 80_001, 1 << 40, i64::MAX] {
+            let mut wrong = bytes.to_vec();
+            wrong[at..at + 8].copy_from_slice(&length.to_le_bytes());
+            refused(home, Buffer::from(wrong));
+        }
+        for raw in [0, 79_999, 80_001, 1 << 40, u64::MAX] {
+            let mut home = home.clone();
+            home.layout.buffers[1].1 = raw;
+            let mut bytes = bytes.to_vec();
+            bytes[at..at + 8].copy_from_slice(&raw.to_le_bytes());
+            refused(&home, Buffer::from(bytes));
+        }
+        for len in [0, 7, 8, 100, bytes.len() - 1] {
+            refused(home, Buffer::from(&bytes[..len]));
+        }
+        let mut none = home.clone();
+        none.layout.buffers.pop();
+        refused(&none, bytes);
+    }
+}
+
+/// Where the length of the only compressed buffer is.
+fn packed_at(home: &Home) -> usize {
+    let Encoding::Packed(packed) = &home.encoding else { panic!("{}", home.encoding) };
+    packed.buffers.iter().find(|(_, len)| *len > 0).unwrap().0 as usize
 }
 
 #[test]
@@ -359,7 +439,7 @@ fn foreign_and_future_files_are_refused() {
     };
     assert!(matches!(read_header(&write(&[])), Err(crate::Error::Corrupt { .. })));
     let future = read_header(&write(&[(FORMAT_VERSION_KEY, "99")]));
-    assert!(matches!(future, Err(crate::Error::UnsupportedFormat { found: 99, supported: FORMAT_VERSION, .. })));
+    assert!(matches!(future, Err(crate::Error::UnsupportedFormat { found: 99, supported: PACKED_FORMAT_VERSION, .. })));
 }
 
 /// Any rows of any column, read as a part, are what they are in the whole; never are more bytes read than it has.

@@ -167,7 +167,8 @@ pub(super) fn decoded(
     let Some(part) = part else {
         let stored = reads.pop().ok_or(Error::Cancelled)?;
         let (home, declared) = verified(chunk, column, stored.as_slice())?;
-        return StoredColumn::decode(home, declared, rows, &stored.into_arrow(None)).map_err(located);
+        let bytes = codec::unpacked(home, stored.into_arrow(None), pool).map_err(located)?;
+        return StoredColumn::decode_unpacked(home, declared, rows, &bytes).map_err(located);
     };
     if reads.len() != part.ranges().len() {
         return Err(Error::Cancelled);

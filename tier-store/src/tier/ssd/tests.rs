@@ -217,6 +217,37 @@ fn rows_are_read_without_the_rest_of_their_columns() {
     }
 }
 
+/// A compressed column is read as a whole, into memory that is charged; its neighbours in the file as ever.
+#[test]
+fn compressed_columns_are_read_too() {
+    for compression in codec::Compression::ALL {
+        let Setup { tier, batch, dir: _dir, .. } = setup(blocking(), 64 << 20);
+        let numbers = (0..20_000_i64).map(|i| i.wrapping_mul(0x9e37_79b9_7f4a_7c15_u64 as i64));
+        let columns = [Arc::new(Int64Array::from_iter(numbers)) as ArrayRef, Arc::clone(batch.column(1))];
+        let batch = RecordBatch::try_new(batch.schema(), columns.into()).unwrap();
+        let encoded = codec::encode_chunk_as(&batch, codec::Packing::Always(compression)).unwrap();
+        let path = tier.write_chunk(TableId(7), ChunkId(8), &encoded.bytes).unwrap();
+        let chunk = chunk_at(ChunkId(8), &batch, path, encoded);
+        let compressions = chunk.segments.iter().map(|segment| segment.home.encoding.compression());
+        assert_eq!(compressions.collect::<Vec<_>>(), [None, Some(compression)]);
+        let wanted = [10..12];
+        let read = tier.read_rows(&chunk, &[0, 1], Some(&wanted), Admission::Prefetch).unwrap().unwrap();
+        let (charged, home) = (read.charged_bytes(), &chunk.segments[1].home);
+        assert!(charged >= home.len + home.image_len && SsdTier::bytes_to_read(&chunk, 1, Some(&wanted)) == home.len);
+        let cold = read.wait().unwrap();
+        let part = SsdTier::bytes_to_read(&chunk, 0, Some(&wanted));
+        assert!(part < chunk.segments[0].home.len / 2, "of the raw column only a part: {part}");
+        assert_eq!(cold.columns[1].widened().unwrap().as_ref(), batch.column(1).as_ref());
+        assert_eq!(cold.columns[0].slice(10, 2).unwrap().as_ref(), batch.column(0).slice(10, 2).as_ref());
+        drop(cold);
+        assert_eq!(tier.io_account().used_bytes(), 0);
+        let image = tier.load_image(&chunk, 1).unwrap();
+        assert_eq!(image.len() as u64, home.image_len);
+        let decoded = codec::decode_image(home, batch.schema().field(1).data_type(), 20_000, &image).unwrap();
+        assert_eq!(decoded.as_ref(), batch.column(1).as_ref());
+    }
+}
+
 #[test]
 fn a_file_of_another_version_is_refused() {
     let Setup { tier, batch, chunk, dir: _dir } = setup(blocking(), 64 << 20);
@@ -235,7 +266,7 @@ fn a_file_of_another_version_is_refused() {
     other[version] = b'7';
     std::fs::write(&chunk.path, &other).unwrap();
     let error = read(&chunk).unwrap_err();
-    assert!(matches!(&error, Error::UnsupportedFormat { found: 7, supported: 2, .. }), "{error}");
+    assert!(matches!(&error, Error::UnsupportedFormat { found: 7, supported: 3, .. }), "{error}");
     assert!(error.to_string().contains("c3.arrow"), "{error}");
     other[..6].copy_from_slice(b"PARROT");
     std::fs::write(&chunk.path, &other).unwrap();

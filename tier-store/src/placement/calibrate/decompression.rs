@@ -1,0 +1,45 @@
+//! How fast a core decompresses, measured on a buffer such as tables have: words, and numbers of a few bits.
+
+use super::median_us;
+use crate::clock::Clock;
+use crate::tier::codec::{Compression, DecompressionRates};
+
+/// Larger than the caches of a core, as columns that were just read are.
+const BYTES: usize = 1 << 20;
+const WORDS: [&[u8]; 8] =
+    [b"carefully ", b"final ", b"deposits ", b"sleep ", b"furiously ", b"packages ", b"the ", b"ironic "];
+
+/// The rates of this machine; typical ones where the clock is too coarse.
+pub(super) fn measure(clock: &dyn Clock) -> DecompressionRates {
+    let buffer = buffer();
+    let typical = DecompressionRates::TYPICAL;
+    let rate = |compression| rate(clock, compression, &buffer).unwrap_or_else(|| typical.of(compression));
+    DecompressionRates { lz4: rate(Compression::Lz4), zstd: rate(Compression::Zstd) }
+}
+
+fn rate(clock: &dyn Clock, compression: Compression, buffer: &[u8]) -> Option<f64> {
+    let (mut packed, mut out) = (Vec::new(), vec![0; buffer.len()]);
+    compression.compress(buffer, &mut packed).ok()?;
+    let us = median_us(clock, |_| {
+        compression.decompress(&packed, &mut out)?;
+        Ok(out.last().copied().unwrap_or(0).into())
+    });
+    us.ok().filter(|us| *us > 0.0).map(|us| buffer.len() as f64 / us)
+}
+
+/// Half text, half four-byte numbers below 16 Ki.
+fn buffer() -> Vec<u8> {
+    let mut state = 1_u64;
+    let mut random = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as u32
+    };
+    let mut bytes = Vec::with_capacity(BYTES + 16);
+    while bytes.len() < BYTES / 2 {
+        bytes.extend_from_slice(WORDS.get(random() as usize % WORDS.len()).copied().unwrap_or_default());
+    }
+    while bytes.len() < BYTES {
+        bytes.extend_from_slice(&(random() % (16 << 10)).to_le_bytes());
+    }
+    bytes
+}

@@ -1,0 +1,110 @@
+//! Compressed columns: how they lie in their file, and how their bytes come back.
+//!
+//! In a file with compression every buffer that is not empty is preceded by its length before compression, as eight
+//! bytes; -1 says that it is stored as it is. Such a buffer begins right behind its -1, at a multiple of 64, so a column
+//! without compressed buffers is read as in any other file: in place, whole or in part.
+//!
+//! ```text
+//!   |  .. -1 | raw buffer ..      | length | compressed buffer .. |  .. -1 | raw ..
+//!   0        64                  n*64                             m*64     (m+1)*64
+//! ```
+
+use std::sync::Arc;
+
+use arrow::buffer::Buffer;
+
+use super::{Compression, Encoding, corrupt};
+use crate::error::Result;
+use crate::io::{AlignedBuffer, BufferPool};
+use crate::table::Home;
+
+/// Bytes of the length before a buffer.
+pub(super) const LENGTH_BYTES: u64 = 8;
+/// The length of a buffer that is stored as it is.
+pub(super) const RAW: i64 = -1;
+/// Most bytes that a column may have once they are decompressed: beyond it, a length is damage.
+const MOST_BYTES: u64 = 1 << 36;
+
+/// How the buffers of a column lie in the file when one of them is compressed. Their place once they are decompressed is
+/// in the layout of their home.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Packed {
+    /// How they are compressed.
+    pub compression: Compression,
+    /// Bytes of a value where these are narrower than the declared type; 0 where they are not.
+    pub width: u8,
+    /// (offset from the home's, bytes) of each with the length before it, in Arrow's order; no bytes for an empty one.
+    pub buffers: Vec<(u64, u64)>,
+}
+
+impl Encoding {
+    /// How some buffers are compressed; `None` when none is.
+    pub fn compression(&self) -> Option<Compression> {
+        self.packed().map(|packed| packed.compression)
+    }
+
+    pub(super) fn packed(&self) -> Option<&Packed> {
+        match self {
+            Self::Packed(packed) => Some(packed),
+            _ => None,
+        }
+    }
+
+    /// For each buffer at `home`, which this is the encoding of, whether it is compressed.
+    pub(super) fn packed_buffers(&self, home: &Home) -> Vec<bool> {
+        let raw = &home.layout.buffers;
+        let Some(packed) = self.packed() else { return vec![false; raw.len()] };
+        // One that would not shrink is never compressed, so the lengths tell them apart.
+        let shorter = |((_, stored), (_, raw)): (&(u64, u64), &(u64, u64))| *stored > 0 && *stored < raw + LENGTH_BYTES;
+        packed.buffers.iter().zip(raw).map(shorter).collect()
+    }
+}
+
+/// Bytes of memory that decoding takes beside the stored bytes: what compressed columns are decompressed into.
+pub fn unpacked_bytes(home: &Home) -> u64 {
+    home.encoding.packed().map_or(0, |_| end(home))
+}
+
+fn end(home: &Home) -> u64 {
+    home.layout.buffers.iter().map(|(offset, len)| offset.saturating_add(*len)).max().unwrap_or(0)
+}
+
+/// The bytes at a home without compression, cut as its layout says: `stored` itself where none is compressed, else memory
+/// of `pool`. Fails with [`crate::Error::Corrupt`], without the path, for what is no compressed column.
+pub fn unpacked(home: &Home, stored: Buffer, pool: &Arc<BufferPool>) -> Result<Buffer> {
+    let Some(packed) = home.encoding.packed() else { return Ok(stored) };
+    let end = end(home);
+    // Before memory is asked for: no compression does better.
+    let most = stored.len() as u64 * packed.compression.most_of_a_byte();
+    let bytes = usize::try_from(end).ok().filter(|_| end <= most.min(MOST_BYTES));
+    let bytes = bytes.ok_or_else(|| corrupt(format!("{end} bytes cannot come out of {}", stored.len())))?;
+    let mut memory = AlignedBuffer::zeroed(pool, bytes)?;
+    unpack(home, packed, &stored, memory.window_mut())?;
+    Ok(memory.into_arrow(None))
+}
+
+fn unpack(home: &Home, packed: &Packed, stored: &[u8], to: &mut [u8]) -> Result<()> {
+    if packed.buffers.len() != home.layout.buffers.len() {
+        return Err(corrupt("its buffers are not those of its layout"));
+    }
+    for ((from, stored_len), (at, len)) in packed.buffers.iter().zip(&home.layout.buffers) {
+        let outside = || corrupt(format!("a buffer of {stored_len} bytes at {from} lies outside of the column"));
+        if *stored_len == 0 && *len == 0 {
+            continue;
+        }
+        let from = slice(*from, *stored_len).and_then(|range| stored.get(range)).ok_or_else(outside)?;
+        let to = slice(*at, *len).and_then(|range| to.get_mut(range)).ok_or_else(outside)?;
+        let (length, bytes) = from.split_first_chunk().ok_or_else(outside)?;
+        match i64::from_le_bytes(*length) {
+            RAW if bytes.len() == to.len() => to.copy_from_slice(bytes),
+            length if u64::try_from(length) == Ok(*len) => packed.compression.decompress(bytes, to)?,
+            length => return Err(corrupt(format!("a buffer of {len} bytes says that it has {length}"))),
+        }
+    }
+    Ok(())
+}
+
+fn slice(offset: u64, len: u64) -> Option<std::ops::Range<usize>> {
+    let start = usize::try_from(offset).ok()?;
+    Some(start..start.checked_add(usize::try_from(len).ok()?)?)
+}
