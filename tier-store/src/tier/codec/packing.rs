@@ -1,8 +1,9 @@
 //! Which buffers of a new chunk file are compressed, and how.
 //!
 //! A compressed buffer pays when the time that its device saves is longer than what a core needs to undo it, counted
-//! twice: a query needs its cores for other things, too, and so close a call is not worth the writing. A sample of each buffer tells about how small it gets; only buffers that seem to pay are compressed, and only those
-//! that do stay so. One compression for a file, as Arrow's format has it.
+//! twice: a query needs its cores for other things, too, and so close a call is not worth the writing. A sample of each
+//! buffer tells about how small it gets; only buffers that seem to pay are compressed, and only those that do stay so. One
+//! compression for a file, as Arrow's format has it.
 
 use std::borrow::Cow;
 

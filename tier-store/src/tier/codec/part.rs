@@ -1,8 +1,8 @@
 //! A part of a column: the stored bytes that hold some of its rows.
 //!
 //! Where a row's place follows from its number (values of one width; the pages of a view column), a column need not be
-//! read as a whole, unless it is compressed. What comes out has all rows of the column, but only those asked for have their values: the others
-//! are zero, or empty text. Their validity is always right.
+//! read as a whole, unless it is compressed. What comes out has all rows of the column, but only those asked for have their
+//! values: the others are zero, or empty text. Their validity is always right.
 
 use std::ops::Range;
 
