@@ -7,6 +7,8 @@ import duckdb
 
 spec = json.loads(sys.argv[1])
 connection = duckdb.connect(":memory:", config={"threads": spec["threads"]})
+# It would go to stdout, among the answers.
+connection.execute("SET enable_progress_bar = false")
 for table, file in spec["tables"].items():
     connection.execute(f"CREATE TABLE {table} AS SELECT * FROM read_parquet('{file}')")
 version = float(".".join(duckdb.__version__.split(".")[:2]))

@@ -74,7 +74,8 @@ class Terrace:
     def load(self, rows):
         self.execute(f"CREATE TABLE usertable ({COLUMNS}) WITH (cluster_by = 'k', chunk_rows = 8192)")
         with self.connection.cursor() as cursor:
-            cursor.adbc_ingest("usertable", rows, mode="append")
+            # The driver sends messages of up to 16 MiB.
+            cursor.adbc_ingest("usertable", rows.to_reader(max_chunksize=8192), mode="append")
 
 
 class DuckDB:

@@ -131,7 +131,8 @@ impl ScanConfig {
         columns
     }
 
-    fn reach(&self) -> Reach {
+    /// Where what it reads lies.
+    pub(super) fn reach(&self) -> Reach {
         Reach::new(self, &self.columns())
     }
 

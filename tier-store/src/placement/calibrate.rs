@@ -26,7 +26,7 @@ const LARGE_BYTES: [usize; 3] = [8 << 20, 2 << 20, 256 << 10];
 const SMALL_BYTES: usize = 4 << 10;
 const BLOCK_BYTES: [usize; 2] = [16 << 10, 1 << 20];
 const SCRATCH_BYTES: usize = 4 << 20;
-const SCRATCH_NAME: &str = "calibration.tmp";
+pub(crate) const SCRATCH_NAME: &str = "calibration.tmp";
 const TOUCHES: usize = 8192;
 /// Repetitions of a measurement, and the time after which no further one starts: 3 per memory tier and up to 7 for the
 /// home, so 4 tiers take < 350 ms, unless the device is slow.

@@ -13,6 +13,8 @@ use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMerge
 use datafusion::physical_plan::{ExecutionPlan, collect};
 use futures::StreamExt;
 use terrace_tier_store::heat::Pattern;
+use terrace_tier_store::placement::TierCost;
+use terrace_tier_store::tier::TierKind;
 
 use super::{Fixture, Rng, SSD, lines, metric, run, scans};
 use crate::scan::{ScanConfig, ScanSource, TierScanExec};
@@ -284,15 +286,19 @@ async fn a_plan_says_how_each_tier_is_read_and_small_tables_stay_on_one_core() {
         "reads=[dram: 1 segments, {dram}, in place; nvm: 1 segments, {nvm}, in place; ssd: 1 segments, {ssd}, fetched]"
     );
     let found = shown(scan_of(&fixture, vec![0], 8));
-    assert!(found.contains(&reads) && found.contains("partitions=1,"), "{found}\nwithout {reads}");
+    assert!(found.contains(&reads), "{found}\nwithout {reads}");
     let (plan, _) = run(&fixture.session(2), "SELECT s FROM t WHERE k > 5").await;
     let found = datafusion::physical_plan::displayable(plan.as_ref()).indent(false).to_string();
     assert!(found.contains("ssd: 4 segments") && found.contains("fetched, filters first]"), "{found}");
 
+    // Not as measured here and now.
+    let costs = [TierKind::Dram, TierKind::Nvm, TierKind::Ssd].map(TierCost::typical);
+    let worth = |fixture: &Fixture, columns: &[usize]| scan_of(fixture, columns.to_vec(), 8).reach().partitions(&costs);
+    assert_eq!(worth(&fixture, &[0]), 1);
     let large = Fixture::new(&mut Rng(6), 400_000, 65_536, 0);
-    assert!(scan_of(&large, vec![0, 1, 2], 8).partitions > 2);
-    // A device that is slower is worth more of them.
-    let cold = scan_of(&large, vec![3], 8).partitions;
+    assert!(worth(&large, &[0, 1, 2]) > 2);
+    // A slower tier is worth more of them.
+    let cold = worth(&large, &[3]);
     large.place_all(|_, column| if column == 3 { 0 } else { 2 });
-    assert!(scan_of(&large, vec![3], 8).partitions <= cold);
+    assert!(worth(&large, &[3]) < cold);
 }
