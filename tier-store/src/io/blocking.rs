@@ -91,14 +91,14 @@ impl<D: Device> Workers<D> {
         &self.shared.depth
     }
 
-    pub(crate) fn submit(&self, class: Class, file: &Arc<IoFile>, offset: u64, len: usize) -> ReadHandle {
-        let (handle, request) = Request::new(&self.shared.stats, &self.shared.pool, file, offset, len);
+    pub(crate) fn submit(&self, class: Class, file: &Arc<IoFile>, windows: &[(u64, usize)]) -> Vec<ReadHandle> {
+        let (handles, request) = Request::new(&self.shared.stats, &self.shared.pool, file, windows);
         // Without a thread nobody would ever answer; the dropped request cancels instead.
         if let (Some(request), false) = (request, self.threads.is_empty()) {
             self.shared.queue.lock().waiting.push(class, request);
             self.shared.changed.notify_one();
         }
-        handle
+        handles
     }
 
     pub(crate) fn set_paused(&self, paused: bool) {
@@ -183,8 +183,8 @@ impl BlockIo for BlockingEngine {
         IoFile::open(path)
     }
 
-    fn read_as(&self, class: Class, file: &Arc<IoFile>, offset: u64, len: usize) -> ReadHandle {
-        self.workers.submit(class, file, offset, len)
+    fn read_windows(&self, class: Class, file: &Arc<IoFile>, windows: &[(u64, usize)]) -> Vec<ReadHandle> {
+        self.workers.submit(class, file, windows)
     }
 
     fn stats(&self) -> &IoStats {

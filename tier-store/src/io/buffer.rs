@@ -7,6 +7,7 @@
 
 use std::fmt;
 use std::mem::MaybeUninit;
+use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::buffer::Buffer;
@@ -18,8 +19,8 @@ use crate::tier::Charge;
 
 /// Bytes of one read: a window inside whole, aligned blocks.
 pub struct AlignedBuffer {
-    /// `None` for an empty window.
-    memory: Option<Allocation>,
+    /// `None` for an empty window. Shared by the parts of a buffer that was cut, which can no longer be written.
+    memory: Option<Arc<Allocation>>,
     /// Usable bytes of the memory, from its start.
     blocks_len: usize,
     window_start: usize,
@@ -28,7 +29,7 @@ pub struct AlignedBuffer {
 
 /// What keeps an Arrow buffer's memory and its charge alive.
 struct Owner {
-    _memory: Allocation,
+    _memory: Arc<Allocation>,
     _charge: Option<Charge>,
 }
 
@@ -63,7 +64,7 @@ impl AlignedBuffer {
         memory: impl FnOnce(usize) -> Result<Allocation>,
     ) -> Result<Self> {
         let blocks_len = if window_len == 0 { 0 } else { (window_start + window_len).next_multiple_of(align) };
-        let memory = if window_len == 0 { None } else { Some(memory(blocks_len)?) };
+        let memory = if window_len == 0 { None } else { Some(Arc::new(memory(blocks_len)?)) };
         Ok(Self { memory, blocks_len, window_start, window_len })
     }
 
@@ -74,9 +75,9 @@ impl AlignedBuffer {
 
     /// The blocks, for the engine to fill.
     pub(crate) fn blocks_mut(&mut self) -> &mut [MaybeUninit<u8>] {
-        match &self.memory {
-            // SAFETY: the allocation has at least this many bytes, `MaybeUninit` needs no initialisation, and
-            // `&mut self` is the only access.
+        match self.memory.as_mut().and_then(Arc::get_mut) {
+            // SAFETY: the allocation has at least this many bytes, `MaybeUninit` needs no initialisation, nobody shares
+            // it, and `&mut self` is the only access.
             Some(m) => unsafe { std::slice::from_raw_parts_mut(m.start().as_ptr().cast(), self.blocks_len) },
             None => &mut [],
         }
@@ -93,8 +94,8 @@ impl AlignedBuffer {
 
     /// The first bytes, which the caller has written, to change them.
     pub(super) fn filled_mut(&mut self, len: usize) -> &mut [u8] {
-        match &self.memory {
-            // SAFETY: as above, and `&mut self` is the only access.
+        match self.memory.as_mut().and_then(Arc::get_mut) {
+            // SAFETY: as above, nobody shares it, and `&mut self` is the only access.
             Some(m) => unsafe { std::slice::from_raw_parts_mut(m.start().as_ptr(), len.min(self.blocks_len)) },
             None => &mut [],
         }
@@ -121,6 +122,20 @@ impl AlignedBuffer {
     pub(crate) fn window_mut(&mut self) -> &mut [u8] {
         let (start, end) = (self.window_start, self.window_end());
         self.filled_mut(end).get_mut(start..).unwrap_or_default()
+    }
+
+    /// Parts of the window, by ranges counted from its start. They share the memory.
+    pub(crate) fn cut(self, parts: impl IntoIterator<Item = Range<usize>>) -> Vec<Self> {
+        let part = |range: Range<usize>| {
+            let (start, end) = (range.start.min(self.window_len), range.end.min(self.window_len));
+            Self {
+                memory: self.memory.clone().filter(|_| start < end),
+                blocks_len: self.blocks_len,
+                window_start: self.window_start + start,
+                window_len: end.saturating_sub(start),
+            }
+        };
+        parts.into_iter().map(part).collect()
     }
 
     /// The window as an Arrow buffer, without copying. The memory is freed and `charge` ends with the last slice of it.
@@ -158,6 +173,18 @@ mod tests {
         let arrow = buffer.into_arrow(None);
         assert_eq!(arrow.as_ptr() as usize % 64, 0);
         assert_eq!(arrow[3999], ((128 + 3999) % 251) as u8);
+    }
+
+    #[test]
+    fn parts_share_the_memory_and_cannot_be_written() {
+        let bytes: Vec<u8> = (0..200).collect();
+        let mut parts = AlignedBuffer::copy_of(&bytes, 64).unwrap().cut([0..64, 64..64, 128..200, 190..300]);
+        let lens: Vec<usize> = parts.iter().map(|part| part.as_slice().len()).collect();
+        assert_eq!(lens, [64, 0, 72, 10]);
+        assert!(parts.iter_mut().all(|part| part.window_mut().is_empty() && part.blocks_mut().is_empty()));
+        let arrow = parts.remove(2).into_arrow(None);
+        drop(parts);
+        assert_eq!((arrow.as_slice(), arrow.as_ptr() as usize % 64), (&bytes[128..], 0));
     }
 
     #[test]

@@ -107,9 +107,9 @@ impl Completer {
         queued
     }
 
-    /// True when nobody waits for the rest of a running operation.
+    /// True when nobody waits for an operation that has begun, or what there was to wait for is gone.
     pub(crate) fn is_abandoned(&self) -> bool {
-        matches!(self.slot.inner.lock().phase, Phase::Abandoned)
+        !matches!(self.slot.inner.lock().phase, Phase::Queued | Phase::Running)
     }
 
     /// Hands the result to the waiting side, or frees it when that is gone.
@@ -128,6 +128,11 @@ impl Drop for Completer {
 }
 
 impl ReadHandle {
+    /// A read that nobody will ever answer.
+    pub(crate) fn cancelled() -> Self {
+        pair(&Arc::default()).0
+    }
+
     /// Keeps `charge` until the engine has let go of the operation's buffer.
     pub fn hold(&self, charge: Arc<Charge>) {
         let mut inner = self.slot.inner.lock();

@@ -138,7 +138,13 @@ pub trait BlockIo: Send + Sync + std::fmt::Debug {
     }
 
     /// The same, of a class: where more is asked than a device can do at once, higher classes go first.
-    fn read_as(&self, class: Class, file: &Arc<IoFile>, offset: u64, len: usize) -> ReadHandle;
+    fn read_as(&self, class: Class, file: &Arc<IoFile>, offset: u64, len: usize) -> ReadHandle {
+        self.read_windows(class, file, &[(offset, len)]).pop().unwrap_or_else(ReadHandle::cancelled)
+    }
+
+    /// Reads windows (offset and length) of a file at once, what lies between them too; they ascend. A handle for each: the
+    /// results share their memory, and errors.
+    fn read_windows(&self, class: Class, file: &Arc<IoFile>, windows: &[(u64, usize)]) -> Vec<ReadHandle>;
     /// Counts.
     fn stats(&self) -> &IoStats;
     /// Where the memory of reads comes from.

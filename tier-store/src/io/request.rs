@@ -3,6 +3,7 @@
 //! A read is cut into blocks; the last block of a file may be short. Enough is: every byte of the window.
 
 use std::mem::MaybeUninit;
+use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -21,30 +22,71 @@ pub(crate) struct Request {
     pub(crate) pool: Arc<BufferPool>,
     pub(crate) offset: u64,
     pub(crate) len: usize,
-    pub(crate) completer: Completer,
+    pub(crate) callers: Callers,
+}
+
+/// Who waits for a read: each for a range of its bytes.
+#[derive(Debug)]
+pub(crate) struct Callers(Vec<(Range<usize>, Completer)>);
+
+impl Callers {
+    /// Marks the operation running. False when all have withdrawn.
+    pub(crate) fn begin(&self) -> bool {
+        // Each one is marked.
+        self.0.iter().filter(|(_, completer)| completer.begin()).count() > 0
+    }
+
+    /// True when nobody waits for the rest of a running operation.
+    pub(crate) fn is_abandoned(&self) -> bool {
+        self.0.iter().all(|(_, completer)| completer.is_abandoned())
+    }
+
+    /// Hands everyone what he asked for.
+    pub(crate) fn complete(mut self, result: Result<AlignedBuffer>) {
+        match result {
+            result if self.0.len() < 2 => {
+                if let Some((_, completer)) = self.0.pop() {
+                    completer.complete(result);
+                }
+            }
+            Ok(bytes) => {
+                let (ranges, completers): (Vec<_>, Vec<_>) = self.0.into_iter().unzip();
+                let parts = bytes.cut(ranges);
+                completers.into_iter().zip(parts).for_each(|(completer, part)| completer.complete(Ok(part)));
+            }
+            Err(error) => self.0.into_iter().for_each(|(_, completer)| completer.complete(Err(error.clone()))),
+        }
+    }
 }
 
 impl Request {
-    /// A request and its handle. Without a request the handle is answered already: nothing was asked, or the file ends
-    /// before the window does.
+    /// One request for windows (offset and length) that ascend, and a handle for each. Without a request the handles are
+    /// answered already: nothing was asked, or the file ends before they do.
     pub(crate) fn new(
         stats: &Arc<IoStats>,
         pool: &Arc<BufferPool>,
         file: &Arc<IoFile>,
-        offset: u64,
-        len: usize,
-    ) -> (ReadHandle, Option<Self>) {
-        let (handle, completer) = pair(stats);
+        windows: &[(u64, usize)],
+    ) -> (Vec<ReadHandle>, Option<Self>) {
+        let offset = windows.first().map_or(0, |(offset, _)| *offset);
+        let end = windows.iter().map(|(offset, len)| offset.saturating_add(*len as u64)).max().unwrap_or(0);
+        let len = usize::try_from(end.saturating_sub(offset)).unwrap_or(usize::MAX);
+        let caller = |(at, len): &(u64, usize)| {
+            let (start, (handle, completer)) = (at.saturating_sub(offset) as usize, pair(stats));
+            (handle, (start..start.saturating_add(*len), completer))
+        };
+        let (handles, callers) = windows.iter().map(caller).unzip();
+        let callers = Callers(callers);
         if len == 0 {
-            completer.complete(AlignedBuffer::for_window(pool, offset, 0));
-            return (handle, None);
+            callers.complete(AlignedBuffer::for_window(pool, offset, 0));
+            return (handles, None);
         }
-        if offset.checked_add(len as u64).is_none_or(|end| end > file.len) {
-            completer.complete(Err(file.too_short(offset, len)));
-            return (handle, None);
+        if end > file.len {
+            callers.complete(Err(file.too_short(offset, len)));
+            return (handles, None);
         }
         let (file, pool) = (Arc::clone(file), Arc::clone(pool));
-        (handle, Some(Self { file, pool, offset, len, completer }))
+        (handles, Some(Self { file, pool, offset, len, callers }))
     }
 
     /// File offset of the first enclosing block.
@@ -58,9 +100,9 @@ impl Request {
         stats: &IoStats,
         read_at: impl Fn(&IoFile, &mut [MaybeUninit<u8>], u64) -> std::io::Result<usize>,
     ) {
-        if self.completer.begin() {
+        if self.callers.begin() {
             let result = self.fill(stats, read_at);
-            self.completer.complete(result);
+            self.callers.complete(result);
         }
     }
 
@@ -71,7 +113,7 @@ impl Request {
     ) -> Result<AlignedBuffer> {
         let mut buffer = AlignedBuffer::for_window(&self.pool, self.offset, self.len)?;
         let (mut filled, needed) = (0, buffer.window_end());
-        while filled < needed && !self.completer.is_abandoned() {
+        while filled < needed && !self.callers.is_abandoned() {
             let blocks = buffer.blocks_mut();
             let end = blocks.len().min(filled + PIECE_BYTES);
             let Some(target) = blocks.get_mut(filled..end) else { break };

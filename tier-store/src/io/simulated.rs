@@ -128,8 +128,8 @@ impl BlockIo for SimulatedEngine {
         }
     }
 
-    fn read_as(&self, class: Class, file: &Arc<IoFile>, offset: u64, len: usize) -> ReadHandle {
-        self.workers.submit(class, file, offset, len)
+    fn read_windows(&self, class: Class, file: &Arc<IoFile>, windows: &[(u64, usize)]) -> Vec<ReadHandle> {
+        self.workers.submit(class, file, windows)
     }
 
     fn stats(&self) -> &IoStats {

@@ -70,6 +70,33 @@ fn every_window_of_a_file_is_read_exactly() {
 }
 
 #[test]
+fn windows_read_at_once_are_independent() {
+    let dir = disk_dir();
+    let path = dir.path().join("file");
+    let bytes = pattern((2 << 20) + 99);
+    write_file(&path, &bytes);
+    let last = bytes.len() as u64;
+    let windows = [(100, 50), (150, 0), (192, 4096), (100_000, 1 << 20), (last - 9, 9)];
+    for engine in engines() {
+        let file = engine.open(&path).unwrap();
+        for kept in 0..1_u32 << windows.len() {
+            let handles = engine.read_windows(Class::Needed, &file, &windows).into_iter().zip(windows).enumerate();
+            let kept: Vec<_> = handles.filter(|(place, _)| kept & (1 << place) != 0).collect();
+            for (_, (handle, (offset, len))) in kept {
+                let got = handle.wait().unwrap();
+                assert!(got.as_slice() == &bytes[offset as usize..][..len], "{}: {offset} + {len}", engine.name());
+            }
+        }
+        assert!(engine.read_windows(Class::Needed, &file, &[]).is_empty());
+        let beyond = engine.read_windows(Class::Needed, &file, &[(0, 10), (last, 1)]);
+        for handle in beyond {
+            assert!(matches!(handle.wait(), Err(Error::Corrupt { .. })));
+        }
+        idle(&*engine);
+    }
+}
+
+#[test]
 fn a_file_too_short_is_damage_and_names_the_file() {
     let dir = disk_dir();
     let path = dir.path().join("short");

@@ -59,6 +59,23 @@ impl Shared {
         // SAFETY: reads 8 bytes into a live array from a non-blocking descriptor this object owns.
         unsafe { libc::read(self.wake.as_raw_fd(), count.as_mut_ptr().cast(), count.len()) };
     }
+
+    fn submit(&self, class: Class, request: Request) {
+        let mut queue = self.queue.lock();
+        if queue.stopped {
+            drop(queue);
+            let error = Error::io("read", &request.file.path, &std::io::Error::other("the I/O engine has stopped"));
+            request.callers.complete(Err(error));
+            return;
+        }
+        queue.waiting.push(class, request);
+        let first = queue.waiting.len() == 1;
+        drop(queue);
+        // A queue that was not empty has been signalled for and not yet been emptied.
+        if first {
+            self.signal();
+        }
+    }
 }
 
 /// A ring that can read. Where the kernel knows how (6.1), completions are worked on when this thread asks for them, not
@@ -123,24 +140,12 @@ impl BlockIo for UringEngine {
         IoFile::open(path)
     }
 
-    fn read_as(&self, class: Class, file: &Arc<IoFile>, offset: u64, len: usize) -> ReadHandle {
-        let (handle, request) = Request::new(&self.shared.stats, &self.shared.pool, file, offset, len);
-        let Some(request) = request else { return handle };
-        let mut queue = self.shared.queue.lock();
-        if queue.stopped {
-            drop(queue);
-            let error = Error::io("read", &request.file.path, &std::io::Error::other("the I/O engine has stopped"));
-            request.completer.complete(Err(error));
-            return handle;
+    fn read_windows(&self, class: Class, file: &Arc<IoFile>, windows: &[(u64, usize)]) -> Vec<ReadHandle> {
+        let (handles, request) = Request::new(&self.shared.stats, &self.shared.pool, file, windows);
+        if let Some(request) = request {
+            self.shared.submit(class, request);
         }
-        queue.waiting.push(class, request);
-        let first = queue.waiting.len() == 1;
-        drop(queue);
-        // A queue that was not empty has been signalled for and not yet been emptied.
-        if first {
-            self.shared.signal();
-        }
-        handle
+        handles
     }
 
     fn stats(&self) -> &IoStats {
@@ -282,7 +287,7 @@ impl Worker {
         let place = self.operations.iter().position(Option::is_none)?;
         loop {
             let request = self.shared.queue.lock().waiting.pop()?;
-            if !request.completer.begin() {
+            if !request.callers.begin() {
                 continue;
             }
             match AlignedBuffer::for_window(&request.pool, request.offset, request.len) {
@@ -291,7 +296,7 @@ impl Worker {
                     *self.operations.get_mut(place)? = Some(operation);
                     return Some(place);
                 }
-                Err(error) => request.completer.complete(Err(error)),
+                Err(error) => request.callers.complete(Err(error)),
             }
         }
     }
@@ -337,7 +342,7 @@ impl Worker {
         let Some(operation) = self.operations.get_mut(piece.operation).and_then(Option::as_mut) else { return };
         let Ok(count) = usize::try_from(result) else {
             let error = std::io::Error::from_raw_os_error(-result);
-            if retry(&error) && !operation.request.completer.is_abandoned() {
+            if retry(&error) && !operation.request.callers.is_abandoned() {
                 self.resubmit(index, piece);
             } else {
                 self.end_piece(index, Some(error));
@@ -395,7 +400,7 @@ impl Worker {
             None if complete => Ok(operation.buffer),
             None => Err(Error::Cancelled),
         };
-        operation.request.completer.complete(result);
+        operation.request.callers.complete(result);
     }
 
     /// At the end of the engine: gives out nothing more; running pieces are waited for.
@@ -415,7 +420,7 @@ impl Worker {
             std::mem::forget(operation.buffer);
             let error = std::io::Error::other("io_uring failed");
             let error = Error::io("read", &operation.request.file.path, &error);
-            operation.request.completer.complete(Err(error));
+            operation.request.callers.complete(Err(error));
         }
     }
 }
@@ -428,7 +433,7 @@ impl Drop for Worker {
 
 impl Operation {
     fn next_piece_is_none(&self) -> bool {
-        self.failed.is_some() || self.next >= self.buffer.window_end() || self.request.completer.is_abandoned()
+        self.failed.is_some() || self.next >= self.buffer.window_end() || self.request.callers.is_abandoned()
     }
 
     fn next_piece(&mut self) -> Option<(usize, usize)> {

@@ -11,6 +11,7 @@
 pub(crate) mod cold;
 pub(crate) mod files;
 mod flight;
+mod planned;
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -19,11 +20,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use arrow::buffer::Buffer;
+use arrow::datatypes::DataType;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 pub use cold::{ColdColumns, ColdRead};
 pub use files::StoredFile;
 pub(crate) use flight::Flight;
+use planned::{Planned, bytes_of, together};
 
 use super::codec::{self, Part};
 use super::{Account, Charge};
@@ -31,8 +34,8 @@ use super::{Account, Charge};
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::io::files::create_folders;
-use crate::io::{AlignedBuffer, BLOCK_BYTES, BlockIo, Class, FileBytes, FileSystem, IoFile, ReadHandle};
-use crate::table::{Chunk, ChunkFile, ChunkId, TableId};
+use crate::io::{AlignedBuffer, BLOCK_BYTES, BlockIo, Class, FileBytes, FileSystem, IoFile};
+use crate::table::{Chunk, ChunkFile, ChunkId, Home, TableId};
 
 /// Whether a cold read may be refused when the I/O account is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -210,34 +213,11 @@ impl SsdTier {
         self.io.open(path)
     }
 
-    /// Starts reading stored bytes of one column of an open chunk: all of them, or a part. They are neither charged nor
-    /// verified. A column known to be damaged is not read: the error is the one that its first reader got.
-    fn read_stored(
-        &self,
-        file: &ChunkFile,
-        chunk: &Chunk,
-        (column, part): (usize, Option<&Part>),
-        class: Class,
-    ) -> Result<Vec<ReadHandle>> {
-        let segment = segment(chunk, column)?;
-        if let Some(damage) = file.damage(segment.column) {
-            return Err(damage);
-        }
-        let home = &segment.home;
-        let Some(part) = part else {
-            let len = usize::try_from(home.len).map_err(|_| no_column(chunk, column))?;
-            return Ok(vec![self.io.read_as(class, &file.io, home.offset, len)]);
-        };
-        let read =
-            |range: &Range<usize>| self.io.read_as(class, &file.io, home.offset + range.start as u64, range.len());
-        Ok(part.ranges().iter().map(read).collect())
-    }
-
     /// Reads and verifies one column and gives its image, blocking: for moves.
     pub fn load_image(&self, chunk: &Chunk, column: usize) -> Result<Buffer> {
         let file = self.chunk_file(chunk)?;
-        let stored =
-            self.read_stored(&file, chunk, (column, None), Class::Move)?.pop().ok_or(Error::Cancelled)?.wait()?;
+        let (home, _) = undamaged(&file, chunk, column)?;
+        let stored = self.io.read_as(Class::Move, &file.io, home.offset, usize_of(home.len)).wait()?;
         let image = cold::verified(chunk, column, stored.as_slice()).and_then(|(home, declared)| {
             codec::image(home, declared, chunk.rows as usize, stored.into_arrow(None))
                 .map_err(|error| cold::located(error, chunk, column))
@@ -290,45 +270,62 @@ impl SsdTier {
         admission: Admission,
     ) -> Result<Option<ColdRead>> {
         let file = self.chunk_file(chunk)?;
-        let mut flights = file.flights.lock();
-        let (mut planned, mut bytes_read, mut charged_bytes) = (Vec::with_capacity(columns.len()), 0, 0);
-        for column in columns {
-            let known = flights.get(&segment(chunk, *column)?.column).and_then(Weak::upgrade);
-            if let Some(known) = known.filter(|flight| !flight.failed()) {
-                planned.push(Ok(known));
-                continue;
+        let mut known = file.flights.lock();
+        let (mut flights, mut planned) = (Vec::with_capacity(columns.len()), Vec::with_capacity(columns.len()));
+        for (slot, column) in columns.iter().enumerate() {
+            let flight = known.get(&segment(chunk, *column)?.column).and_then(Weak::upgrade);
+            let flight = flight.filter(|flight| !flight.failed());
+            if flight.is_none() {
+                let (home, declared) = undamaged(&file, chunk, *column)?;
+                let part = wanted.and_then(|wanted| Part::of(home, declared, chunk.rows as usize, wanted));
+                planned.push(Planned { slot, column: *column, home, part });
             }
-            let (home, declared) = cold::described(chunk, *column)?;
-            let part = wanted.and_then(|wanted| Part::of(home, declared, chunk.rows as usize, wanted));
-            let read = cold::read_bytes(home, part.as_ref());
-            // A part is put together, and a compressed column decompressed, in memory of its own.
-            let bytes = read + part.as_ref().map_or(codec::unpacked_bytes(home), |part| part.image_bytes(home) as u64);
-            let charge = match (self.io_account.try_charge(bytes), admission) {
-                (Ok(charge), _) => charge,
-                (Err(_), Admission::Prefetch) => return Ok(None),
-                (Err(_), Admission::Guaranteed) => self.io_account.charge_always(bytes),
-            };
-            (bytes_read, charged_bytes) = (bytes_read + read, charged_bytes + bytes);
-            planned.push(Err((*column, part, Arc::new(charge))));
+            flights.push(flight);
         }
         let class = match (admission, wanted) {
             // Rows that passed are wanted at once.
             (Admission::Guaranteed, _) | (_, Some(_)) => Class::Needed,
             (Admission::Prefetch, None) => Class::Prefetch,
         };
-        let mut start = |(column, part, charge): (usize, Option<Part>, Arc<Charge>)| {
-            let reads = self.read_stored(&file, chunk, (column, part.as_ref()), class)?;
-            let (whole, memory) = (part.is_none(), (Arc::clone(self.io.pool()), charge));
-            let place = (Arc::clone(chunk), Arc::clone(&file));
-            let flight = Flight::new(place, (column, part), reads, memory, Arc::clone(&self.counters));
-            if whole {
-                flights.insert(segment(chunk, column)?.column, Arc::downgrade(&flight));
+        let (mut bytes_read, mut charged_bytes, mut groups) = (0, 0, Vec::new());
+        for group in together(planned) {
+            let read = bytes_of(&group);
+            let bytes = read + group.iter().map(Planned::own_bytes).sum::<u64>();
+            let charge = match (self.io_account.try_charge(bytes), admission) {
+                (Ok(charge), _) => charge,
+                (Err(_), Admission::Prefetch) => return Ok(None),
+                (Err(_), Admission::Guaranteed) => self.io_account.charge_always(bytes),
+            };
+            (bytes_read, charged_bytes) = (bytes_read + read, charged_bytes + bytes);
+            groups.push((group, Arc::new(charge)));
+        }
+        for (group, charge) in groups {
+            let windows: Vec<(u64, usize)> = group.iter().flat_map(Planned::windows).collect();
+            let mut reads = match group.as_slice() {
+                // Its ranges are apart.
+                [Planned { part: Some(_), .. }] => {
+                    windows.iter().map(|(offset, len)| self.io.read_as(class, &file.io, *offset, *len)).collect()
+                }
+                _ => self.io.read_windows(class, &file.io, &windows),
             }
-            Ok(flight)
-        };
-        let all = planned.into_iter().map(|flight| flight.or_else(&mut start)).collect::<Result<Vec<_>>>()?;
+            .into_iter();
+            for Planned { slot, column, part, .. } in group {
+                let count = part.as_ref().map_or(1, |part| part.ranges().len());
+                let (place, whole) = ((Arc::clone(chunk), Arc::clone(&file)), part.is_none());
+                let memory = (Arc::clone(self.io.pool()), Arc::clone(&charge));
+                let reads = reads.by_ref().take(count).collect();
+                let flight = Flight::new(place, (column, part), reads, memory, Arc::clone(&self.counters));
+                if whole {
+                    known.insert(segment(chunk, column)?.column, Arc::downgrade(&flight));
+                }
+                if let Some(place) = flights.get_mut(slot) {
+                    *place = Some(flight);
+                }
+            }
+        }
+        let flights = flights.into_iter().flatten().collect();
         let (clock, counters) = (Arc::clone(&self.clock), Arc::clone(&self.counters));
-        Ok(Some(ColdRead::new(all, (bytes_read, charged_bytes), clock, counters)))
+        Ok(Some(ColdRead::new(flights, (bytes_read, charged_bytes), clock, counters)))
     }
 
     /// Stored bytes of a column that [`Self::read_rows`] would ask for.
@@ -379,6 +376,18 @@ fn check_version(file: &IoFile) -> Result<()> {
 fn enclosing_bytes(offset: u64, len: u64) -> u64 {
     let block = BLOCK_BYTES as u64;
     if len == 0 { 0 } else { (offset + len).next_multiple_of(block) - (offset - offset % block) }
+}
+
+fn usize_of(bytes: u64) -> usize {
+    usize::try_from(bytes).unwrap_or(usize::MAX)
+}
+
+/// Home and declared type of a column; a damaged one is not read: the error is the one that its first reader got.
+fn undamaged<'a>(file: &ChunkFile, chunk: &'a Chunk, column: usize) -> Result<(&'a Home, &'a DataType)> {
+    match file.damage(segment(chunk, column)?.column) {
+        Some(damage) => Err(damage),
+        None => cold::described(chunk, column),
+    }
 }
 
 fn segment(chunk: &Chunk, column: usize) -> Result<&crate::table::Segment> {

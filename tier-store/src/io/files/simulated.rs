@@ -353,8 +353,8 @@ impl BlockIo for SimulatedFiles {
         Ok(Arc::new(memory_file(path, &bytes)?))
     }
 
-    fn read_as(&self, _class: Class, file: &Arc<IoFile>, offset: u64, len: usize) -> ReadHandle {
-        let (handle, request) = Request::new(&self.stats, &self.pool, file, offset, len);
+    fn read_windows(&self, _class: Class, file: &Arc<IoFile>, windows: &[(u64, usize)]) -> Vec<ReadHandle> {
+        let (handles, request) = Request::new(&self.stats, &self.pool, file, windows);
         if let Some(request) = request {
             request.run(&self.stats, |file, target, offset| {
                 let len = self.work(|disk| {
@@ -365,7 +365,7 @@ impl BlockIo for SimulatedFiles {
                 pread(file, target.get_mut(..len).unwrap_or_default(), offset)
             });
         }
-        handle
+        handles
     }
 
     fn stats(&self) -> &IoStats {

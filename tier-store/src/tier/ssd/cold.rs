@@ -94,6 +94,7 @@ impl ColdRead {
     fn finish(&mut self) -> ColdColumns {
         let wait_us = self.waiting_since_us.map_or(0, |since| self.clock.now_us().saturating_sub(since));
         self.counters.reads.fetch_add(1, Ordering::Relaxed);
+        self.counters.read_bytes.fetch_add(self.bytes_read, Ordering::Relaxed);
         self.counters.wait_us.fetch_add(wait_us, Ordering::Relaxed);
         let (columns, flights) = (std::mem::take(&mut self.columns), std::mem::take(&mut self.flights));
         ColdColumns { columns, bytes_read: self.bytes_read, wait_us, _flights: flights }

@@ -144,9 +144,6 @@ impl Flight {
     }
 
     fn decoded(&self, read: Vec<AlignedBuffer>) -> Result<StoredColumn> {
-        if let Some(segment) = self.chunk.segments.get(self.column) {
-            self.counters.read_bytes.fetch_add(cold::read_bytes(&segment.home, self.part.as_ref()), Ordering::Relaxed);
-        }
         cold::decoded(&self.chunk, (self.column, self.part.as_ref()), read, &self.pool).inspect_err(|error| {
             self.counters.corrupt.fetch_add(1, Ordering::Relaxed);
             if let Some(segment) = self.chunk.segments.get(self.column) {

@@ -173,6 +173,57 @@ fn who_reads_what_others_read_shares_it() {
     assert_eq!(widened(&read(&[0]).wait().unwrap()), [Arc::clone(batch.column(0))]);
 }
 
+/// Columns side by side cost one request, of which each can be dropped, shared and found damaged by itself.
+#[test]
+fn neighbours_in_the_file_are_read_at_once() {
+    let rough = Faults { short_rate: 0.3, interrupt_rate: 0.3, reorder: true, ..Faults::default() };
+    for io in [blocking(), Arc::new(SimulatedEngine::start(11, rough)), crate::io::best_engine()] {
+        let plain = io.name() != "simulated";
+        let Setup { tier, dir: _dir, .. } = setup(io, 64 << 20);
+        let numbers = |column: i64| Arc::new(Int64Array::from_iter((0..9_000).map(|i| i * (column + 1)))) as ArrayRef;
+        let columns = (0..8).map(|i| (format!("c{i}"), if i == 5 { wide(9_000) } else { numbers(i) }));
+        let batch = RecordBatch::try_from_iter(columns).unwrap();
+        let chunk = write(&tier, ChunkId(4), &batch);
+        let (reads, disk) = (|| tier.io().stats().reads.load(Ordering::Relaxed), || tier.io().stats().read_bytes());
+        let read = |columns: &[usize]| tier.read_columns(&chunk, columns, Admission::Prefetch).unwrap().unwrap();
+        for (wanted, requests) in [(vec![0, 1, 2, 3], 1), (vec![3, 0, 1], 2), (vec![7, 4, 6, 5], 3), (vec![2], 1)] {
+            let before = (reads(), disk());
+            let cold = read(&wanted).wait().unwrap();
+            let expected: Vec<_> = wanted.iter().map(|column| Arc::clone(batch.column(*column))).collect();
+            assert_eq!(widened(&cold), expected);
+            if plain {
+                assert!(reads() - before.0 <= requests + u64::from(wanted.contains(&5)), "{wanted:?}");
+                // The last block of the file is short.
+                let from_disk = disk() - before.1;
+                assert!((from_disk..from_disk + BLOCK_BYTES as u64).contains(&cold.bytes_read), "{wanted:?}");
+            }
+            drop(cold);
+            assert_eq!(tier.io_account().used_bytes(), 0);
+        }
+        // Who shares one of them keeps the charge of all, as the memory is one.
+        let (first, second) = (read(&[0, 1, 2]), read(&[1]));
+        let charged = first.charged_bytes();
+        assert_eq!(second.charged_bytes(), 0);
+        drop(first);
+        let second = second.wait().unwrap();
+        assert_eq!((widened(&second), tier.io_account().used_bytes()), (vec![Arc::clone(batch.column(1))], charged));
+        drop(second);
+        assert_eq!(tier.io_account().used_bytes(), 0);
+        // Damage in one of them is that one's.
+        let mut bytes = std::fs::read(&chunk.path).unwrap();
+        bytes[chunk.segments[1].home.offset as usize + 700] ^= 1;
+        std::fs::write(&chunk.path, &bytes).unwrap();
+        let (sound, damaged) = (read(&[0, 1, 2]), read(&[0, 2]));
+        assert!(sound.wait().unwrap_err().to_string().contains("column 'c1'"));
+        assert_eq!(widened(&damaged.wait().unwrap()), [Arc::clone(batch.column(0)), Arc::clone(batch.column(2))]);
+    }
+}
+
+/// Texts of more bytes than are read together.
+fn wide(rows: usize) -> ArrayRef {
+    Arc::new(StringViewArray::from_iter_values((0..rows).map(|i| format!("{i:0200}"))))
+}
+
 #[test]
 fn rows_are_read_without_the_rest_of_their_columns() {
     let rough = Faults { short_rate: 0.3, interrupt_rate: 0.3, reorder: true, ..Faults::default() };

@@ -1,0 +1,66 @@
+//! Which columns of a chunk are read, and which of them at once: a slow device serves few requests, however small.
+
+use super::{cold, enclosing_bytes, usize_of};
+use crate::io::BLOCK_BYTES;
+use crate::table::Home;
+use crate::tier::codec::{self, Part};
+
+/// Of columns side by side, what is read at once: about what a device takes as one request.
+const TOGETHER_BYTES: u64 = 1 << 20;
+
+/// A column to be read that nobody reads yet.
+pub(super) struct Planned<'a> {
+    /// Its place among the columns asked for.
+    pub(super) slot: usize,
+    pub(super) column: usize,
+    pub(super) home: &'a Home,
+    pub(super) part: Option<Part>,
+}
+
+impl Planned<'_> {
+    /// Offsets in the file and lengths.
+    pub(super) fn windows(&self) -> Vec<(u64, usize)> {
+        match &self.part {
+            None => vec![(self.home.offset, usize_of(self.home.len))],
+            Some(part) => part.ranges().iter().map(|r| (self.home.offset + r.start as u64, r.len())).collect(),
+        }
+    }
+
+    /// A part is put together, and a compressed column decompressed, in memory of its own.
+    pub(super) fn own_bytes(&self) -> u64 {
+        match &self.part {
+            None => codec::unpacked_bytes(self.home),
+            Some(part) => part.image_bytes(self.home) as u64,
+        }
+    }
+}
+
+/// Bytes of the blocks that are read of columns that are read together.
+pub(super) fn bytes_of(group: &[Planned<'_>]) -> u64 {
+    match group {
+        [Planned { home, part, .. }] => cold::read_bytes(home, part.as_ref()),
+        [first, .., last] => enclosing_bytes(first.home.offset, last.home.offset + last.home.len - first.home.offset),
+        [] => 0,
+    }
+}
+
+/// Whole columns that lie side by side in the file are read together, up to [`TOGETHER_BYTES`].
+pub(super) fn together(mut planned: Vec<Planned<'_>>) -> Vec<Vec<Planned<'_>>> {
+    let block = BLOCK_BYTES as u64;
+    planned.sort_by_key(|column| column.home.offset);
+    let mut groups: Vec<Vec<Planned<'_>>> = Vec::with_capacity(planned.len());
+    for column in planned {
+        let joins = |group: &&mut Vec<Planned<'_>>| {
+            let (Some(first), Some(last)) = (group.first(), group.last()) else { return false };
+            let (end, home) = (last.home.offset + last.home.len, column.home);
+            let near = home.offset >= end && home.offset - home.offset % block <= end.next_multiple_of(block);
+            let whole = column.part.is_none() && last.part.is_none();
+            whole && near && home.offset + home.len - first.home.offset <= TOGETHER_BYTES
+        };
+        match groups.last_mut().filter(joins) {
+            Some(group) => group.push(column),
+            None => groups.push(vec![column]),
+        }
+    }
+    groups
+}
