@@ -159,10 +159,11 @@ fn measure_memory(tier: &dyn MemoryTier, clock: &dyn Clock) -> Result<TierCost> 
     };
     // A few microseconds are below the clock's grain: many small reads, spread over the image, per measurement.
     let places = || image.chunks(SMALL_BYTES * 4).map(|place| place.get(..small.len()).unwrap_or(place));
-    let small_us =
-        || Ok(median_us(clock, |_| Ok(places().map(read).fold(0, u64::wrapping_add)))? / places().count() as f64);
+    let small_us = || median_us(clock, |_| Ok(places().map(read).fold(0, u64::wrapping_add)));
     let large_us = || median_us(clock, |_| Ok(read(image)));
-    let (latency_us, bytes_per_us) = again(|| line((small.len(), small_us()?), (image.len(), large_us()?)))?;
+    let count = places().count() as f64;
+    let measure = || line((small.len(), small_us()? / count), (image.len(), large_us()?));
+    let (latency_us, bytes_per_us) = again(measure)?;
     let touch_us = median_us(clock, |seed| {
         tier.touch(0, TOUCHES as u64);
         Ok(scattered(image, seed))

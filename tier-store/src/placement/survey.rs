@@ -10,6 +10,9 @@ use crate::table::{Chunk, ChunkEntry, ColumnId, Home, Rules, Segment, TableStati
 use crate::tier::codec::{Rates, unpacked_bytes};
 use crate::tier::{MemoryTier, TierId};
 
+/// The heat of a segment.
+pub(crate) type HeatOf<'a> = &'a dyn Fn(&SegmentKey) -> SegmentHeat;
+
 /// Where an input segment comes from: table, position of the chunk, column.
 pub(super) type Origin = (u32, u32, u32);
 
@@ -48,7 +51,7 @@ pub(super) fn survey(
     tables: &[TableSnapshot],
     tiers: Vec<TierInput>,
     (payback_epochs, rates): (f64, Option<Rates>),
-    heat: &dyn Fn(&SegmentKey) -> SegmentHeat,
+    heat: HeatOf<'_>,
 ) -> (Inputs, Vec<Origin>) {
     let (memory, names) = (host.memory_tiers(), tier_names(host));
     let ranks = Ranks::of(tables);
@@ -105,7 +108,7 @@ impl Ranks {
 
 fn segment_input(
     memory: &[Arc<dyn MemoryTier>],
-    (heat, rates): (&dyn Fn(&SegmentKey) -> SegmentHeat, Option<Rates>),
+    (heat, rates): (HeatOf<'_>, Option<Rates>),
     chunk: &Chunk,
     segment: &Segment,
     duty: Duty,

@@ -281,7 +281,7 @@ fn compressed_columns_are_read_too() {
         let chunk = chunk_at(ChunkId(8), &batch, path, encoded);
         let compressions = chunk.segments.iter().map(|segment| segment.home.encoding.compression());
         assert_eq!(compressions.collect::<Vec<_>>(), [None, Some(compression)]);
-        let wanted = [10..12];
+        let wanted = [10..12, 500..501];
         let read = tier.read_rows(&chunk, &[0, 1], Some(&wanted), Admission::Prefetch).unwrap().unwrap();
         let (charged, home) = (read.charged_bytes(), &chunk.segments[1].home);
         assert!(charged >= home.len + home.image_len && SsdTier::bytes_to_read(&chunk, 1, Some(&wanted)) == home.len);
