@@ -121,8 +121,8 @@ impl Mover {
             Err(error) => return Err(error),
         };
         let data_type = chunk.schema.field(*column).data_type();
-        let array = codec::decode_image(&segment.home, data_type, chunk.rows as usize, &bytes.buffer)?;
-        segment.resident.store(Some(Arc::new(Resident { tier: *to, array, bytes })));
+        let column = codec::decode_image(&segment.home, data_type, chunk.rows as usize, &bytes.buffer)?;
+        segment.resident.store(Some(Arc::new(Resident { tier: *to, column, bytes })));
         Ok(Outcome::Moved)
     }
 }

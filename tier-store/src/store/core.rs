@@ -144,8 +144,8 @@ impl Core {
             let image = codec::image(home, field.data_type(), rows, Buffer::from(stored))?;
             match tier.store(&image) {
                 Ok(bytes) => {
-                    let array = codec::decode_image(home, field.data_type(), rows, &bytes.buffer)?;
-                    segment.resident.store(Some(Arc::new(Resident { tier: bytes.tier, array, bytes })));
+                    let column = codec::decode_image(home, field.data_type(), rows, &bytes.buffer)?;
+                    segment.resident.store(Some(Arc::new(Resident { tier: bytes.tier, column, bytes })));
                 }
                 Err(Error::BudgetExceeded { .. }) => {}
                 Err(error) => return Err(error),
@@ -162,7 +162,7 @@ impl Core {
             let segment = segment.ok_or_else(|| Error::Invalid(format!("a chunk has no column {column}")))?;
             columns.push(match &segment.constant {
                 Some(constant) => Some(constant.array(chunk.rows as usize)?),
-                None => segment.resident.load().as_ref().map(|resident| Arc::clone(&resident.array)),
+                None => segment.resident.load().as_ref().map(|resident| resident.column.widened()).transpose()?,
             });
         }
         let missing = columns.iter().zip(wanted).filter(|(c, _)| c.is_none()).map(|(_, i)| *i).collect::<Vec<_>>();

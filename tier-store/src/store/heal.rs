@@ -62,7 +62,7 @@ fn with_columns(chunk: &Chunk, old: &[u8]) -> Result<Vec<u8>> {
 /// compression and as in one with it, and count only when they are those that were written.
 fn good_copy(chunk: &Chunk, column: usize) -> Option<Vec<u8>> {
     let segment = chunk.segments.get(column)?;
-    let array = Arc::clone(&segment.resident.load_full()?.array);
+    let array = segment.resident.load_full()?.column.widened().ok()?;
     let field = chunk.schema.fields().get(column)?;
     let batch = RecordBatch::try_new(Arc::new(Schema::new(vec![Arc::clone(field)])), vec![array]).ok()?;
     let home = &segment.home;

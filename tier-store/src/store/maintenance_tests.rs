@@ -78,7 +78,7 @@ fn read(store: &Store, version: &TableVersion) -> Result<RecordBatch> {
         let read = store.ssd().read_columns(chunk, &cold, Admission::Guaranteed)?.map(ColdRead::wait).transpose()?;
         let mut columns = read.map(|c| c.columns.clone()).unwrap_or_default().into_iter();
         let columns = chunk.segments.iter().map(|s| match (s.resident.load_full(), &s.constant) {
-            (Some(resident), _) => Arc::clone(&resident.array),
+            (Some(resident), _) => resident.column.widened().unwrap(),
             (None, Some(constant)) => constant.array(chunk.rows as usize).unwrap(),
             (None, None) => columns.next().unwrap().widened().unwrap(),
         });

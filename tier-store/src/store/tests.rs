@@ -42,7 +42,7 @@ pub(super) fn items(store: &Store, version: &TableVersion) -> Result<Vec<RecordB
         let cold = read.map(ColdRead::wait).transpose()?;
         let mut stored = cold.iter().flat_map(|c| &c.columns);
         let columns = chunk.segments.iter().map(|s| match s.resident.load_full() {
-            Some(resident) => Arc::clone(&resident.array),
+            Some(resident) => resident.column.widened().unwrap(),
             None => stored.next().unwrap().widened().unwrap(),
         });
         batches.push(RecordBatch::try_new(Arc::clone(&chunk.schema), columns.collect()).unwrap());

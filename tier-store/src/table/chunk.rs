@@ -12,7 +12,6 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock, Weak};
 
 use arc_swap::ArcSwapOption;
-use arrow::array::ArrayRef;
 use arrow::datatypes::{DataType, FieldRef, SchemaRef};
 use parking_lot::Mutex;
 
@@ -23,7 +22,7 @@ use crate::error::Error;
 use crate::heat::{Heritage, SegmentCounters};
 use crate::io::IoFile;
 use crate::tier::TierId;
-use crate::tier::codec::{ColumnLayout, Encoding};
+use crate::tier::codec::{ColumnLayout, Encoding, StoredColumn};
 use crate::tier::ssd::{Flight, SsdTier};
 
 /// Number of a chunk within its table; never reused.
@@ -47,13 +46,13 @@ pub struct Home {
     pub checksums: Box<[u32]>,
 }
 
-/// A resident copy: the decoded array over bytes that lie on `tier`.
+/// A resident copy: the decoded column over bytes that lie on `tier`.
 #[derive(Debug)]
 pub struct Resident {
     /// The byte-addressable tier it lies on.
     pub tier: TierId,
     /// The whole column of the chunk; its buffers own the tier's charge.
-    pub array: ArrayRef,
+    pub column: StoredColumn,
     /// The image itself, for copying to another tier.
     pub bytes: crate::tier::SegmentBytes,
 }

@@ -36,7 +36,7 @@ impl Samples {
             return Some(sample.clone());
         }
         let resident = segment.resident.load_full()?;
-        self.take(chunk.id, segment.column, &StoredColumn::plain(Arc::clone(&resident.array)))
+        self.take(chunk.id, segment.column, &resident.column)
     }
 
     /// Takes the sample of a segment from its values unless it is there already.

@@ -4,7 +4,9 @@
 //! metadata carries `terrace.format_version`, the footer's a checksum of the whole file ([`check_stamp`]). The buffers
 //! of one column are neighbours in the batch's body; a [`ColumnLayout`] says how to cut them, so that a column decodes
 //! without the file around it. In memory a column is one range of bytes cut the same way, its *image*; integers and
-//! decimals may be stored narrower than that, and buffers compressed where that pays ([`Encoding`], [`Packing`]):
+//! decimals may be stored narrower than that, and buffers compressed where that pays ([`Encoding`], [`Packing`]). A column
+//! of few different texts is stored, and in memory, as keys of a dictionary ([`Words`]).
+//!
 //!
 //! ```text
 //!   file   | magic | schema | batch metadata | body: col 0 | col 1 | ... | footer |
@@ -22,6 +24,7 @@ mod packed_file;
 mod packing;
 mod part;
 mod stamp;
+mod words;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -46,13 +49,14 @@ pub use packed::{Packed, unpacked, unpacked_bytes};
 pub use packing::{DecompressionRates, Packing, Rates};
 pub use part::Part;
 pub use stamp::{Stamp, check_stamp};
+pub use words::{Worded, Words};
 
 /// Bytes covered by one checksum of [`Home::checksums`].
 pub const CHECKSUM_BLOCK_BYTES: usize = 16 * 1024;
 
-/// Version of chunk files without compression.
+/// Version of chunk files without what the next one knows.
 pub const FORMAT_VERSION: u32 = 2;
-/// Version of chunk files with compressed buffers. Both are read.
+/// Version of chunk files with compressed buffers or dictionaries. Both are read.
 pub const PACKED_FORMAT_VERSION: u32 = 3;
 
 /// Key of the format version in the metadata of a chunk file's schema.

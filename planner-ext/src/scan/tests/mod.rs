@@ -119,8 +119,8 @@ impl Fixture {
             let image = self.store.ssd().load_image(chunk, column).unwrap();
             let bytes = tier.store(image.as_slice()).unwrap();
             let data_type = chunk.schema.field(column).data_type();
-            let array = decode_image(&segment.home, data_type, chunk.rows as usize, &bytes.buffer).unwrap();
-            Arc::new(Resident { tier: tier.id(), array, bytes })
+            let column = decode_image(&segment.home, data_type, chunk.rows as usize, &bytes.buffer).unwrap();
+            Arc::new(Resident { tier: tier.id(), column, bytes })
         });
         segment.resident.store(resident);
     }

@@ -39,7 +39,7 @@ fn a_move_copies_swaps_and_releases_with_the_last_reader() {
     assert_eq!(go(SSD, DRAM), Outcome::Moved);
     let charged = tiers[0].charged_bytes(chunk.segments[0].bytes() as usize);
     assert_eq!((used(&tiers)[0], used(&tiers)[1]), (charged, 0));
-    let reader = chunk.segments[0].resident.load_full().unwrap().array.clone();
+    let reader = chunk.segments[0].resident.load_full().unwrap().column.widened().unwrap();
     assert_eq!(go(DRAM, NVM), Outcome::Moved);
     assert_eq!(home.reads.load(Ordering::Relaxed), 1, "the image came from DRAM");
     assert_eq!(used(&tiers)[0], charged, "the reader still holds the old copy");
@@ -125,7 +125,8 @@ fn budgets_hold_and_values_are_right_while_everything_moves_at_random() {
                     if held.len() > 3 {
                         let (id, resident) = held.swap_remove(rng.random_range(0..held.len()));
                         let row = rng.random_range(0..ROWS);
-                        let values: &Int64Array = resident.array.as_primitive();
+                        let values = resident.column.widened().unwrap();
+                        let values: &Int64Array = values.as_primitive();
                         assert_eq!(values.value(row), (id * 1000) as i64 + row as i64);
                     }
                 }

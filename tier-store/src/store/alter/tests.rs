@@ -50,7 +50,7 @@ fn read(store: &Store, version: &TableVersion) -> Result<Vec<Vec<Option<i64>>>> 
             let resident = segment.resident.load_full();
             let array = match (&segment.constant, resident) {
                 (Some(constant), _) => constant.array(chunk.rows as usize)?,
-                (None, Some(resident)) => Arc::clone(&resident.array),
+                (None, Some(resident)) => resident.column.widened()?,
                 (None, None) => {
                     let read = store.ssd().read_columns(chunk, &[at], Admission::Guaranteed)?.map(ColdRead::wait);
                     read.unwrap()?.columns[0].widened()?

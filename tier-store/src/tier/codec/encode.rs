@@ -11,7 +11,7 @@ use arrow_ipc::{MetadataVersion, root_as_footer, root_as_message};
 use super::packed::{LENGTH_BYTES, Packed, RAW};
 use super::{
     ColumnLayout, Compression, Encoding, FORMAT_VERSION, FORMAT_VERSION_KEY, PACKED_FORMAT_VERSION, Packing, checksums,
-    compact, corrupt, declared_schema, narrow, packed_file, stamp,
+    compact, corrupt, declared_schema, narrow, packed_file, stamp, words,
 };
 use crate::error::{Error, Result};
 use crate::table::Home;
@@ -66,7 +66,10 @@ pub(crate) fn write_file<File: Write + AsRef<[u8]> + AsMut<[u8]>>(
     open: impl Fn(usize) -> Result<File>,
 ) -> Result<EncodedChunk<File>> {
     let mut metadata = batch.schema_ref().metadata().clone();
-    metadata.insert(FORMAT_VERSION_KEY.into(), FORMAT_VERSION.to_string());
+    let has_words =
+        batch.schema_ref().fields().iter().any(|field| matches!(field.data_type(), DataType::Dictionary(..)));
+    let version = if has_words { PACKED_FORMAT_VERSION } else { FORMAT_VERSION };
+    metadata.insert(FORMAT_VERSION_KEY.into(), version.to_string());
     let schema: Arc<Schema> = Arc::new(batch.schema_ref().as_ref().clone().with_metadata(metadata));
     let batch = batch.clone().with_schema(Arc::clone(&schema))?;
     let options = IpcWriteOptions::try_new(64, false, MetadataVersion::V5)?;
@@ -150,19 +153,12 @@ impl<'a> Body<'a> {
             Some((1, Some(block))) => *block,
             _ => return Err(corrupt("it does not hold exactly one record batch")),
         };
-        let bad_block = || corrupt("its footer points outside of the file");
-        let metadata_start = usize::try_from(block.offset()).map_err(|_| bad_block())?;
-        let metadata_len = usize::try_from(block.metaDataLength()).map_err(|_| bad_block())?;
-        let body_len = usize::try_from(block.bodyLength()).map_err(|_| bad_block())?;
-        let start = metadata_start.checked_add(metadata_len).ok_or_else(bad_block)?;
-        let end = start.checked_add(body_len).ok_or_else(bad_block)?;
-        let metadata = file.get(metadata_start..start).ok_or_else(bad_block)?;
-        let bytes = file.get(start..end).ok_or_else(bad_block)?;
-        // A message starts with the continuation marker and its length.
-        let message = metadata.get(8..).and_then(|m| root_as_message(m).ok());
-        let batch = message.as_ref().and_then(|m| m.header_as_record_batch());
+        let (message, bytes) = message(file, &block)?;
+        let batch = message.header_as_record_batch();
         let batch = batch.ok_or_else(|| corrupt("its record batch cannot be read"))?;
-        Ok(Self { batch, metadata_start, start, bytes })
+        // Within the file, as its bytes are.
+        let metadata_start = block.offset() as usize;
+        Ok(Self { batch, metadata_start, start: metadata_start + block.metaDataLength() as usize, bytes })
     }
 
     /// Its buffers, in Arrow's order.
@@ -180,6 +176,21 @@ impl<'a> Body<'a> {
     }
 }
 
+/// A message of a file, and the bytes behind it.
+pub(super) fn message<'a>(file: &'a [u8], block: &arrow_ipc::Block) -> Result<(arrow_ipc::Message<'a>, &'a [u8])> {
+    let bad_block = || corrupt("its footer points outside of the file");
+    let metadata_start = usize::try_from(block.offset()).map_err(|_| bad_block())?;
+    let metadata_len = usize::try_from(block.metaDataLength()).map_err(|_| bad_block())?;
+    let body_len = usize::try_from(block.bodyLength()).map_err(|_| bad_block())?;
+    let start = metadata_start.checked_add(metadata_len).ok_or_else(bad_block)?;
+    let end = start.checked_add(body_len).ok_or_else(bad_block)?;
+    let metadata = file.get(metadata_start..start).ok_or_else(bad_block)?;
+    // It starts with the continuation marker and its length.
+    let message = metadata.get(8..).and_then(|m| root_as_message(m).ok());
+    let message = message.ok_or_else(|| corrupt("one of its messages cannot be read"))?;
+    Ok((message, file.get(start..end).ok_or_else(bad_block)?))
+}
+
 fn outside() -> Error {
     corrupt("a column lies outside of its record batch")
 }
@@ -189,8 +200,11 @@ fn record_batch(file: &[u8], footer: &arrow_ipc::Footer<'_>, schema: &Schema) ->
     let body = Body::in_footer(file, footer)?;
     let rows = u32::try_from(body.batch.length()).map_err(|_| corrupt("it has a senseless count of rows"))?;
     let mut homes = homes(schema, &body)?;
-    for (home, field) in homes.iter_mut().zip(schema.fields()) {
-        narrow::describe(home, field, rows as usize)?;
+    let mut words = words::in_file(file)?;
+    for (place, (home, field)) in homes.iter_mut().zip(schema.fields()).enumerate() {
+        let field_in_file = footer.schema().and_then(|s| s.fields()).filter(|f| f.len() > place).map(|f| f.get(place));
+        let dictionary = field_in_file.and_then(|field| field.dictionary()).map(|dictionary| dictionary.id());
+        narrow::describe(home, field, rows as usize, dictionary.and_then(|id| words.remove(&id)))?;
     }
     Ok((rows, homes))
 }
@@ -228,7 +242,11 @@ fn homes(schema: &Schema, body: &Body<'_>) -> Result<Vec<Home>> {
     let mut end_of_last = 0u64;
     for field in schema.fields() {
         let mut shape = Shape::default();
-        shape.add(field.data_type())?;
+        match field.data_type() {
+            // In the batch there are its keys.
+            DataType::Dictionary(key, _) => shape.add(key)?,
+            other => shape.add(other)?,
+        }
         let mut layout = ColumnLayout::default();
         for _ in 0..shape.nodes {
             let node = nodes.next().ok_or_else(missing)?;

@@ -16,7 +16,8 @@ use arrow::datatypes::{
     Int32Type, Int64Type, Schema, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
 };
 
-use super::{ColumnLayout, Packed, corrupt, decode_column, slice_column, unpacked};
+use super::words::{stands_for, worded};
+use super::{ColumnLayout, Packed, Worded, Words, corrupt, decode_column, slice_column, unpacked};
 use crate::error::Result;
 use crate::table::Home;
 
@@ -33,13 +34,16 @@ pub enum Encoding {
     Narrow(u8),
     /// As one of the above, and some of the buffers are compressed.
     Packed(Box<Packed>),
+    /// Keys of texts, in memory too.
+    Worded(Box<Worded>),
 }
 
 impl fmt::Display for Encoding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.width() {
-            None => f.write_str("plain")?,
-            Some(width) => write!(f, "narrow ({width} B)")?,
+        match (self, self.width()) {
+            (Self::Worded(worded), _) => write!(f, "dictionary ({} values)", worded.words.count())?,
+            (_, None) => f.write_str("plain")?,
+            (_, Some(width)) => write!(f, "narrow ({width} B)")?,
         }
         self.compression().map_or(Ok(()), |compression| write!(f, ", {compression}"))
     }
@@ -48,6 +52,9 @@ impl fmt::Display for Encoding {
 impl Encoding {
     /// The type in the file of a column declared as `declared`.
     pub fn stored_type(&self, declared: &DataType) -> DataType {
+        if let Self::Worded(worded) = self {
+            return worded.key_type();
+        }
         let Some(width) = self.width() else { return declared.clone() };
         narrower(declared).find(|t| t.primitive_width() == Some(usize::from(width))).unwrap_or_else(|| declared.clone())
     }
@@ -55,10 +62,25 @@ impl Encoding {
     /// Bytes of a stored value, where it is narrower than the declared type.
     fn width(&self) -> Option<u8> {
         match self {
-            Self::Plain => None,
+            Self::Plain | Self::Worded(_) => None,
             Self::Narrow(width) => Some(*width),
             Self::Packed(packed) => Some(packed.width).filter(|width| *width > 0),
         }
+    }
+
+    /// What the keys of a column stand for.
+    pub fn words(&self) -> Option<&Words> {
+        match self {
+            Self::Worded(worded) => Some(&worded.words),
+            _ => None,
+        }
+    }
+
+    /// The same bytes as keys.
+    fn with_words(self, stored: &DataType, words: Words) -> Self {
+        let packed = if let Self::Packed(packed) = self { Some(*packed) } else { None };
+        let width = if *stored == DataType::UInt8 { 1 } else { 2 };
+        Self::Worded(Box::new(Worded { width, words, packed }))
     }
 
     /// The same bytes as values of another type than declared.
@@ -76,14 +98,23 @@ impl Encoding {
 #[derive(Debug, Clone)]
 pub struct StoredColumn {
     array: ArrayRef,
-    /// The declared type where it is another one.
-    declared: Option<DataType>,
+    form: Form,
+}
+
+/// What the array of a column is to its values.
+#[derive(Debug, Clone)]
+enum Form {
+    Declared,
+    /// Narrower than this type.
+    Narrow(DataType),
+    /// Keys of these.
+    Worded(Words),
 }
 
 impl StoredColumn {
     /// A column in its declared type.
     pub fn plain(array: ArrayRef) -> Self {
-        Self { array, declared: None }
+        Self { array, form: Form::Declared }
     }
 
     /// The column whose stored bytes are `stored`.
@@ -104,8 +135,15 @@ impl StoredColumn {
         stored: &Buffer,
     ) -> Result<Self> {
         let array = decode_column(&encoding.stored_type(declared), rows, layout, stored)?;
-        let declared = (array.data_type() != declared).then(|| declared.clone());
-        Ok(Self { array, declared })
+        let form = match encoding.words() {
+            Some(words) => {
+                words.check(&array)?;
+                Form::Worded(words.clone())
+            }
+            None if array.data_type() == declared => Form::Declared,
+            None => Form::Narrow(declared.clone()),
+        };
+        Ok(Self { array, form })
     }
 
     /// Rows.
@@ -124,9 +162,12 @@ impl StoredColumn {
             true => Arc::clone(&self.array),
             false => slice_column(&self.array, offset, len),
         };
-        let Some(declared) = &self.declared else { return Ok(slice) };
-        let failed = || corrupt(format!("{} cannot be widened to {declared}", slice.data_type()));
-        converted(&slice, declared).ok_or_else(failed)
+        let wide = match &self.form {
+            Form::Declared => return Ok(slice),
+            Form::Narrow(declared) => converted(&slice, declared),
+            Form::Worded(words) => words.of_keys(&slice),
+        };
+        wide.ok_or_else(|| corrupt(format!("values of type {} cannot be widened", slice.data_type())))
     }
 }
 
@@ -161,10 +202,10 @@ pub fn image(home: &Home, declared: &DataType, rows: usize, stored: Buffer) -> R
 }
 
 /// The column whose image is `image`.
-pub fn decode_image(home: &Home, declared: &DataType, rows: usize, image: &Buffer) -> Result<ArrayRef> {
+pub fn decode_image(home: &Home, declared: &DataType, rows: usize, image: &Buffer) -> Result<StoredColumn> {
     match home.encoding.width() {
-        None => decode_column(declared, rows, &home.layout, image),
-        Some(_) => decode_column(declared, rows, &image_layout(home, declared, rows), image),
+        None => StoredColumn::decode_unpacked(home, declared, rows, image),
+        Some(_) => Ok(StoredColumn::plain(decode_column(declared, rows, &image_layout(home, declared, rows), image)?)),
     }
 }
 
@@ -192,13 +233,23 @@ pub(crate) fn narrow_column(
     if extremes.is_none() && parts.len() > 1 {
         return narrow_column(field, &[together(parts)?], None);
     }
+    if let [column] = parts
+        && let Some(keys) = worded(column)
+    {
+        return Ok((stored_field(field, keys.data_type()), keys));
+    }
     let to = parts.first().and_then(|first| narrowest(first, extremes.unwrap_or((first, first))));
     let narrowed = to.and_then(|to| parts.iter().map(|part| converted(part, &to)).collect::<Option<Vec<_>>>());
     let Some(narrowed) = narrowed else { return Ok((Arc::clone(field), together(parts)?)) };
     let array = together(&narrowed)?;
+    Ok((stored_field(field, array.data_type()), array))
+}
+
+/// The field in a file of a column that is stored in another type.
+fn stored_field(field: &FieldRef, stored: &DataType) -> FieldRef {
     let declared = (DECLARED_TYPE_KEY.to_owned(), field.data_type().to_string());
-    let stored = Field::new(field.name(), array.data_type().clone(), field.is_nullable());
-    Ok((Arc::new(stored.with_metadata([declared].into())), array))
+    let stored = Field::new(field.name(), stored.clone(), field.is_nullable());
+    Arc::new(stored.with_metadata([declared].into()))
 }
 
 fn together(parts: &[ArrayRef]) -> Result<ArrayRef> {
@@ -211,16 +262,23 @@ pub(super) fn declared(field: &FieldRef) -> Result<FieldRef> {
     let Some(text) = field.metadata().get(DECLARED_TYPE_KEY) else { return Ok(Arc::clone(field)) };
     let unknown = || corrupt(format!("column '{}' has the declared type '{text}', which is unknown", field.name()));
     let declared: DataType = text.parse().map_err(|_| unknown())?;
-    if !narrower(&declared).any(|stored| stored == *field.data_type()) {
+    let stored = field.data_type();
+    if !stands_for(stored, &declared) && !narrower(&declared).any(|narrower| narrower == *stored) {
         return Err(unknown());
     }
     Ok(Arc::new(Field::new(field.name(), declared, field.is_nullable())))
 }
 
-/// Completes the home of a column whose field in the file is `field`.
-pub(super) fn describe(home: &mut Home, field: &FieldRef, rows: usize) -> Result<()> {
+/// Completes the home of a column whose field in the file is `field`, and whose dictionary, if it has one, is `words`.
+pub(super) fn describe(home: &mut Home, field: &FieldRef, rows: usize, words: Option<Words>) -> Result<()> {
     let declared = declared(field)?;
-    home.encoding = std::mem::take(&mut home.encoding).of(field.data_type(), declared.data_type());
+    let encoding = std::mem::take(&mut home.encoding);
+    if let DataType::Dictionary(key, _) = field.data_type() {
+        let words = words.ok_or_else(|| corrupt(format!("the dictionary of column '{}' is missing", field.name())))?;
+        home.encoding = encoding.with_words(key, words);
+        return Ok(());
+    }
+    home.encoding = encoding.of(field.data_type(), declared.data_type());
     if home.encoding.width().is_some() {
         let layout = image_layout(home, declared.data_type(), rows);
         home.image_len = layout.buffers.last().map_or(0, |(start, len)| start + len);

@@ -46,6 +46,7 @@ impl Encoding {
     pub(super) fn packed(&self) -> Option<&Packed> {
         match self {
             Self::Packed(packed) => Some(packed),
+            Self::Worded(worded) => worded.packed.as_ref(),
             _ => None,
         }
     }

@@ -186,7 +186,8 @@ fn check_round_trip_as(batch: &RecordBatch, packing: Packing<'_>) {
     let again = encode_chunk_as(batch, Packing::like(&homes)).unwrap();
     assert!(again.homes == encoded.homes && again.bytes == encoded.bytes, "it can be made anew");
     let packed = homes.iter().any(|home| home.encoding.compression().is_some());
-    let version = if packed { PACKED_FORMAT_VERSION } else { FORMAT_VERSION };
+    let worded = homes.iter().any(|home| home.encoding.words().is_some());
+    let version = if packed || worded { PACKED_FORMAT_VERSION } else { FORMAT_VERSION };
     if !packed {
         assert!(encoded.bytes == encode_chunk(batch).unwrap().bytes, "a file without compression is as it ever was");
     }
@@ -198,9 +199,13 @@ fn check_round_trip_as(batch: &RecordBatch, packing: Packing<'_>) {
         assert_eq!(&read.widened().unwrap(), column, "column {i} of type {declared}");
         let image = image(home, declared, rows, stored).unwrap();
         assert_eq!(image.len() as u64, home.image_len);
-        let decoded = decode_image(home, declared, rows, &image).unwrap();
+        let decoded = decode_image(home, declared, rows, &image).unwrap().widened().unwrap();
         assert_eq!(&decoded, column, "column {i} of type {declared}");
         decoded.to_data().validate_full().unwrap();
+        if home.encoding.words().is_some() {
+            assert!(home.len < column.get_array_memory_size() as u64 / 2, "keys are small");
+            continue;
+        }
         let range = image.as_ptr_range();
         for buffer in decoded.to_data().buffers().iter().filter(|b| !b.is_empty() && !image.is_empty()) {
             assert!(range.contains(&buffer.as_ptr()) || batch.num_rows() == 0, "column {i} was copied");
@@ -265,6 +270,32 @@ proptest! {
                 prop_assert!(home.encoding != Encoding::Plain, "{}", column.data_type());
             }
             prop_assert!(home.len <= home.image_len);
+        }
+    }
+
+    #[test]
+    fn few_texts_are_stored_as_keys(seed: u64, rows in 200usize..3000, different in 1usize..400, nulls in prop::sample::select(vec![0.0, 0.3])) {
+        let mut rng = StdRng::seed_from_u64(seed);
+        let mut column = |lens: std::ops::Range<usize>| {
+            let words: Vec<String> = (0..different).map(|n| format!("{n}{}", "é".repeat(rng.random_range(lens.clone())))).collect();
+            let word = |rng: &mut StdRng| (!rng.random_bool(nulls)).then(|| words[rng.random_range(0..different)].as_str());
+            Arc::new(StringViewArray::from_iter((0..rows).map(|_| word(&mut rng)))) as ArrayRef
+        };
+        let batch = RecordBatch::try_from_iter([("short", column(0..4)), ("long", column(0..60))]).unwrap();
+        check_round_trip(&batch);
+        let encoded = encode_chunk(&batch).unwrap();
+        if different < rows / 40 {
+            prop_assert!(encoded.homes.iter().all(|home| home.encoding.words().is_some()), "{:?}", encoded.homes);
+        }
+        // Some rows, read without the rest.
+        for (column, home) in batch.columns().iter().zip(&encoded.homes).filter(|(_, home)| home.encoding.words().is_some()) {
+            prop_assert_eq!(postcard::from_bytes::<Home>(&postcard::to_stdvec(home).unwrap()).unwrap(), home.clone());
+            let wrong = home.encoding.words().unwrap().count().min(255) as u8;
+            let mut bytes = vec![0_u8; home.len as usize];
+            bytes.fill(wrong);
+            if wrong < 255 {
+                prop_assert!(StoredColumn::decode(home, column.data_type(), rows, &Buffer::from(bytes)).is_err());
+            }
         }
     }
 
