@@ -20,12 +20,14 @@ use datafusion::physical_expr::utils::{collect_columns, reassign_expr_columns};
 use datafusion::physical_expr::{DynamicFilterTracking, PhysicalExpr};
 use datafusion::physical_expr_common::physical_expr::{snapshot_generation, snapshot_physical_expr};
 use parking_lot::Mutex;
+use terrace_tier_store::tier::codec::Words;
 
 use super::keys::JoinKeys;
 use super::like::by_pieces;
 use super::membership::{self, Membership};
 use super::metrics::now;
 use super::pruning::widen;
+use super::words::Verdicts;
 
 /// Cost of what can fail on a value; dearer than anything that cannot.
 const FALLIBLE_COST: u32 = 1000;
@@ -33,6 +35,24 @@ const FALLIBLE_COST: u32 = 1000;
 const DYNAMIC_COST: u32 = 20;
 /// From this cost on, a conjunct is evaluated on surviving rows only, when they are at most half.
 const DEAR_COST: u32 = 12;
+
+/// The columns of a slice, by their positions in the scan's list.
+pub(super) trait Columns {
+    /// The values of one.
+    fn values(&mut self, slot: usize) -> Result<ArrayRef>;
+    /// Of one that is stored so: keys, and what they stand for.
+    fn keys(&self, slot: usize) -> Option<(Words, ArrayRef)>;
+}
+
+impl<F: FnMut(usize) -> Result<ArrayRef>> Columns for F {
+    fn values(&mut self, slot: usize) -> Result<ArrayRef> {
+        self(slot)
+    }
+
+    fn keys(&self, _slot: usize) -> Option<(Words, ArrayRef)> {
+        None
+    }
+}
 
 /// One conjunct, bound to the columns a scan reads.
 #[derive(Debug, Clone)]
@@ -99,6 +119,17 @@ impl Conjunct {
         mask_of(value)
     }
 
+    /// The rows it is true for, told from their keys; `known` are the verdicts of another slice. `None`: rows have to be
+    /// asked, as it is not about one column of keys, or fails on one of the values, which perhaps no row has.
+    fn pass_keys(&self, known: &mut Option<Verdicts>, columns: &impl Columns) -> Option<Option<BooleanArray>> {
+        let [slot] = self.slots.as_slice() else { return None };
+        let (words, keys) = columns.keys(*slot).filter(|_| !self.dynamic)?;
+        if !known.as_ref().is_some_and(|known| known.are_of(&words)) {
+            *known = Some(Verdicts::of(&self.expr, &self.schema, &words));
+        }
+        known.as_ref()?.pass(&keys)
+    }
+
     /// The bitmap of `current`, made by whichever partition asks first.
     fn membership(&self, current: &Current, range: RangeInclusive<i64>) -> Result<Arc<Membership>> {
         let mut shared = self.membership.lock();
@@ -161,6 +192,7 @@ pub(super) enum Selection {
 pub(super) struct SliceFilter {
     conjuncts: Arc<[Conjunct]>,
     worth: Vec<Worth>,
+    verdicts: Vec<Option<Verdicts>>,
 }
 
 /// What a partition knows of a run-time filter: its form as of now, and whether it pays.
@@ -262,17 +294,19 @@ impl Worth {
 impl SliceFilter {
     pub(super) fn new(conjuncts: Arc<[Conjunct]>) -> Self {
         let worth = conjuncts.iter().map(|_| Worth::default()).collect();
-        Self { conjuncts, worth }
+        let verdicts = conjuncts.iter().map(|_| None).collect();
+        Self { conjuncts, worth, verdicts }
     }
 
-    /// Evaluates on `rows` rows whose columns `column` slices on demand, starting from `selection`.
+    /// Evaluates on `rows` rows, starting from `selection`; asks for the columns that it needs.
     pub(super) fn apply(
         &mut self,
         rows: usize,
         mut selection: Selection,
-        mut column: impl FnMut(usize) -> Result<ArrayRef>,
+        columns: &mut impl Columns,
     ) -> Result<Selection> {
-        for (conjunct, worth) in self.conjuncts.iter().zip(&mut self.worth) {
+        let learned = self.worth.iter_mut().zip(&mut self.verdicts);
+        for (conjunct, (worth, verdicts)) in self.conjuncts.iter().zip(learned) {
             let before = match &selection {
                 Selection::Nothing => break,
                 Selection::All => rows,
@@ -281,16 +315,21 @@ impl SliceFilter {
             if conjunct.dynamic && !worth.evaluates() {
                 continue;
             }
-            let columns = conjunct.slots.iter().map(|slot| column(*slot)).collect::<Result<_>>()?;
-            let options = RecordBatchOptions::new().with_row_count(Some(rows));
-            let batch = RecordBatch::try_new_with_options(Arc::clone(&conjunct.schema), columns, &options)?;
-            if conjunct.dynamic {
-                worth.prepare(conjunct, before)?;
-            }
-            let start = conjunct.dynamic.then(now);
-            let passed = match conjunct.dynamic {
-                true => worth.pass(conjunct, &batch, &selection)?,
-                false => conjunct.pass(&conjunct.expr, &batch, &selection)?,
+            let mut start = None;
+            let passed = match conjunct.pass_keys(verdicts, columns) {
+                Some(passed) => passed,
+                None => {
+                    let values = conjunct.slots.iter().map(|slot| columns.values(*slot)).collect::<Result<_>>()?;
+                    let options = RecordBatchOptions::new().with_row_count(Some(rows));
+                    let batch = RecordBatch::try_new_with_options(Arc::clone(&conjunct.schema), values, &options)?;
+                    if conjunct.dynamic {
+                        worth.prepare(conjunct, before)?;
+                        start = Some(now());
+                        worth.pass(conjunct, &batch, &selection)?
+                    } else {
+                        conjunct.pass(&conjunct.expr, &batch, &selection)?
+                    }
+                }
             };
             let Some(passed) = passed else { continue };
             let passed = match &selection {

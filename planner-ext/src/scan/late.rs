@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use super::filter::{Selection, SliceFilter};
 use super::open::{ColdPart, OpenChunk};
 use super::queue::ScanSpec;
+use super::stream::Slices;
 
 /// Chunks tried before anything is known.
 const FIRST_CHUNKS: u32 = 4;
@@ -105,7 +106,7 @@ impl Chosen {
         };
         while let Some(range) = chunk.take() {
             let live = chunk.live(&range).map_or(Selection::All, Selection::Some);
-            let selection = filter.apply(range.len(), live, |slot| chunk.slice(slot, &range))?;
+            let selection = filter.apply(range.len(), live, &mut Slices { chunk, range: &range, known: &mut [] })?;
             match &selection {
                 Selection::All => add(range),
                 Selection::Nothing => {}

@@ -37,6 +37,7 @@ mod statistics;
 mod stream;
 #[cfg(test)]
 pub(crate) mod tests;
+mod words;
 
 use std::sync::Arc;
 

@@ -15,7 +15,7 @@ use roaring::RoaringBitmap;
 use terrace_tier_store::heat::Pattern;
 use terrace_tier_store::table::{Chunk, TableVersion};
 use terrace_tier_store::tier::TierId;
-use terrace_tier_store::tier::codec::StoredColumn;
+use terrace_tier_store::tier::codec::{StoredColumn, Words};
 use terrace_tier_store::tier::ssd::{Admission, ColdColumns, ColdRead, SsdTier};
 
 use super::filter::Selection;
@@ -206,6 +206,13 @@ impl OpenChunk {
         let column = self.columns.get(slot).ok_or_else(gone)?;
         let start = if column.rows() < self.rows { 0 } else { range.start };
         column.slice(start, range.len()).map_err(store_error)
+    }
+
+    /// The keys of a slice of a read column that is stored so, and what they stand for.
+    pub(super) fn keys(&self, slot: usize, range: &Range<usize>) -> Option<(Words, ArrayRef)> {
+        let (words, keys) = self.columns.get(slot)?.keys(range.start, range.len())?;
+        self.touch(slot, range.len());
+        Some((words.clone(), keys))
     }
 
     /// Lets an emulated device take its time.

@@ -107,11 +107,11 @@ fn sampled_selectivity(source: &ScanSource, chunks: &[u32], filters: &[Arc<dyn P
         let samples: Option<Vec<ArrayRef>> = columns.iter().map(|c| source.table.sample(chunk, *c)).collect();
         let Some(samples) = samples else { continue };
         let rows = samples.first().map_or(0, |s| s.len());
-        let column = |slot: usize| {
+        let mut column = |slot: usize| {
             samples.get(slot).map_or_else(|| Ok(Arc::new(NullArray::new(rows)) as _), |s| Ok(Arc::clone(s)))
         };
         seen += rows;
-        kept += match filter.apply(rows, Selection::All, column).ok()? {
+        kept += match filter.apply(rows, Selection::All, &mut column).ok()? {
             Selection::All => rows,
             Selection::Nothing => 0,
             Selection::Some(mask) => mask.true_count(),
@@ -208,7 +208,7 @@ fn column_statistics(source: &ScanSource, chunks: &[u32], column: usize) -> Resu
     let (mut nulls, mut bytes, mut min_known, mut max_known) = (0, 0, true, true);
     for (item, entry) in chunks.iter().map(|c| *c as usize).zip(entries()) {
         nulls += bounds.null_counts.value(item);
-        bytes += entry.chunk.segments.get(column).map_or(0, |s| s.bytes());
+        bytes += entry.chunk.segments.get(column).map_or(0, |s| s.scanned_bytes());
         let empty = all_null(item, entry.chunk.rows);
         exact &= empty || bounds.exact.value(item);
         min_known &= empty || bounds.min.is_valid(item);

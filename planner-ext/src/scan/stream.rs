@@ -15,8 +15,9 @@ use datafusion::common::Result;
 use datafusion::execution::RecordBatchStream;
 use datafusion::physical_plan::metrics::BaselineMetrics;
 use futures::Stream;
+use terrace_tier_store::tier::codec::Words;
 
-use super::filter::{Selection, SliceFilter};
+use super::filter::{Columns, Selection, SliceFilter};
 use super::metrics::WaitTimer;
 use super::open::OpenChunk;
 use super::queue::{ScanQueue, Work};
@@ -96,13 +97,12 @@ impl ScanStream {
     fn scan_slice(&mut self, range: &Range<usize>) -> Result<Option<RecordBatch>> {
         let Some(chunk) = self.current.as_ref() else { return Ok(None) };
         self.slices.fill(None);
-        let slices = &mut self.slices;
-        let mut column = |slot: usize| slice(chunk, slices, slot, range);
+        let mut slices = Slices { chunk, range, known: &mut self.slices };
         let selection = match chunk.chosen(range) {
             Some(chosen) => chosen,
             None => {
                 let live = chunk.live(range).map_or(Selection::All, Selection::Some);
-                self.filter.apply(range.len(), live, &mut column)?
+                self.filter.apply(range.len(), live, &mut slices)?
             }
         };
         let survivors = match &selection {
@@ -120,7 +120,7 @@ impl ScanStream {
             self.collected(survivors);
             return self.batch(Vec::new(), rows).map(Some);
         }
-        let columns = spec.output.iter().map(|slot| column(*slot)).collect::<Result<_>>()?;
+        let columns = spec.output.iter().map(|slot| slices.values(*slot)).collect::<Result<_>>()?;
         let mut batch = self.batch(columns, range.len())?;
         let whole = matches!(selection, Selection::All);
         if whole && batch.num_rows() > self.remaining {
@@ -171,11 +171,25 @@ impl ScanStream {
     }
 }
 
-fn slice(chunk: &OpenChunk, slices: &mut [Option<ArrayRef>], slot: usize, range: &Range<usize>) -> Result<ArrayRef> {
-    match slices.get_mut(slot) {
-        Some(Some(known)) => Ok(Arc::clone(known)),
-        Some(empty) => Ok(Arc::clone(empty.insert(chunk.slice(slot, range)?))),
-        None => chunk.slice(slot, range),
+/// The columns of one slice of a chunk.
+pub(super) struct Slices<'a> {
+    pub(super) chunk: &'a OpenChunk,
+    pub(super) range: &'a Range<usize>,
+    /// Those made already, as far as there are places for them.
+    pub(super) known: &'a mut [Option<ArrayRef>],
+}
+
+impl Columns for Slices<'_> {
+    fn values(&mut self, slot: usize) -> Result<ArrayRef> {
+        match self.known.get_mut(slot) {
+            Some(Some(known)) => Ok(Arc::clone(known)),
+            Some(empty) => Ok(Arc::clone(empty.insert(self.chunk.slice(slot, self.range)?))),
+            None => self.chunk.slice(slot, self.range),
+        }
+    }
+
+    fn keys(&self, slot: usize) -> Option<(Words, ArrayRef)> {
+        self.chunk.keys(slot, self.range)
     }
 }
 

@@ -80,6 +80,13 @@ impl Segment {
         self.home.image_len
     }
 
+    /// Bytes of its values as a scan gives them out.
+    pub fn scanned_bytes(&self) -> u64 {
+        let rows = self.home.layout.nodes.first().map_or(0, |(rows, _)| u64::from(*rows));
+        // Of keys the views; the text is shared.
+        self.home.encoding.words().map_or(self.home.image_len, |_| rows * size_of::<u128>() as u64)
+    }
+
     /// A segment that lies at its home only.
     pub fn new(column: ColumnId, home: Home) -> Self {
         let (resident, counters, filter) = (ArcSwapOption::empty(), SegmentCounters::default(), FilterSlot::default());

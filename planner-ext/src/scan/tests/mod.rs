@@ -54,10 +54,11 @@ fn schema() -> SchemaRef {
         Field::new("s", DataType::Utf8View, true),
         Field::new("d", DataType::Date32, true),
         Field::new("b", DataType::Boolean, true),
+        Field::new("u", DataType::Utf8View, true),
     ]))
 }
 
-/// `k` ascends, `d` follows it roughly, the rest is random; one value in ten is null.
+/// `k` ascends, `d` follows it roughly, `u` is different in each row, the rest is random; one value in ten is null.
 pub fn rows(rng: &mut Rng, first: i64, count: usize) -> RecordBatch {
     let mut some = |n: u64| (rng.below(10) != 0).then(|| rng.below(n));
     let keys: Vec<i64> = (first..first + count as i64).collect();
@@ -67,6 +68,8 @@ pub fn rows(rng: &mut Rng, first: i64, count: usize) -> RecordBatch {
     let text: StringViewArray = keys.iter().map(|_| some(50).map(|v| format!("{v:02} some longer text {v}"))).collect();
     let days: Date32Array = keys.iter().map(|k| some(30).map(|v| (k / 100) as i32 + v as i32)).collect();
     let flags: BooleanArray = keys.iter().map(|_| some(2).map(|v| v == 1)).collect();
+    let unlike = keys.iter().map(|k| some(50).map(|v| format!("{v:02} unlike any other, {k}")));
+    let unlike: StringViewArray = unlike.collect();
     let columns: Vec<ArrayRef> = vec![
         Arc::new(Int64Array::from(keys)),
         Arc::new(ints),
@@ -74,6 +77,7 @@ pub fn rows(rng: &mut Rng, first: i64, count: usize) -> RecordBatch {
         Arc::new(text),
         Arc::new(days),
         Arc::new(flags),
+        Arc::new(unlike),
     ];
     RecordBatch::try_new(schema(), columns).unwrap()
 }

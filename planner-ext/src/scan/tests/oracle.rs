@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use super::{Fixture, Rng, lines, run};
 
 fn predicate(rng: &mut Rng, rows: u64) -> String {
-    let atom = |rng: &mut Rng| match rng.below(16) {
+    let atom = |rng: &mut Rng| match rng.below(20) {
         0 => format!("k < {}", rng.below(rows)),
         1 => format!("k BETWEEN {0} AND {0} + {1}", rng.below(rows), rng.below(500)),
         2 => format!("i > {}", rng.below(1000) as i64 - 500),
@@ -22,6 +22,10 @@ fn predicate(rng: &mut Rng, rows: u64) -> String {
         12 => format!("i = {}", rng.below(1000) as i64 - 500),
         13 => format!("s = '{0:02} some longer text {0}'", rng.below(60)),
         14 => format!("d IN (DATE '1970-01-05', DATE '1970-01-01' + INTERVAL '{}' DAY)", rng.below(rows / 100 + 30)),
+        15 => format!("u LIKE '%{}%'", rng.below(rows)),
+        16 => "s IS NULL".to_owned(),
+        17 => format!("coalesce(s, '{:02}') LIKE '1%'", rng.below(60)),
+        18 => format!("s <> '{0:02} some longer text {0}' OR s IS NULL", rng.below(60)),
         _ => format!("k = {}", rng.below(rows)),
     };
     // A guard guards what stands beside it; whether it does below an OR or NOT depends on the rows of a batch.
@@ -44,7 +48,7 @@ fn query(rng: &mut Rng, rows: u64) -> String {
     let filter = predicate(rng, rows);
     match rng.below(11) {
         0 => format!("SELECT * FROM t WHERE {filter}"),
-        1 => format!("SELECT s, k FROM t WHERE {filter}"),
+        1 => format!("SELECT s, k, u FROM t WHERE {filter}"),
         2 => format!("SELECT count(*) FROM t WHERE {filter}"),
         3 => "SELECT count(*), count(i), min(k), max(k), min(f), max(s), max(d), min(b) FROM t".to_owned(),
         4 => format!("SELECT count(DISTINCT i), count(DISTINCT s), sum(k), min(i) FROM t WHERE {filter}"),
@@ -61,6 +65,8 @@ fn query(rng: &mut Rng, rows: u64) -> String {
                 .replace("k ", "a.k ")
                 .replace("i ", "a.i ")
                 .replace("s ", "a.s ")
+                .replace("(s,", "(a.s,")
+                .replace("u ", "a.u ")
                 .replace("f ", "a.f ")
                 .replace("d ", "a.d ")
         ),

@@ -156,6 +156,15 @@ impl StoredColumn {
         self.slice(0, self.rows())
     }
 
+    /// Of a column of texts that is stored as keys: what these stand for, and those of rows `offset .. offset + len`, of
+    /// type UInt8 or UInt16.
+    pub fn keys(&self, offset: usize, len: usize) -> Option<(&Words, ArrayRef)> {
+        match &self.form {
+            Form::Worded(words) => Some((words, self.array.slice(offset, len))),
+            _ => None,
+        }
+    }
+
     /// Rows `offset .. offset + len` in their declared type; copied only where they are stored in another one.
     pub fn slice(&self, offset: usize, len: usize) -> Result<ArrayRef> {
         let slice = match len == self.array.len() {

@@ -52,6 +52,16 @@ impl Worded {
 }
 
 impl Words {
+    /// One after the other.
+    pub fn values(&self) -> &StringViewArray {
+        &self.0
+    }
+
+    /// True for the very same, not only equal ones.
+    pub fn is(&self, other: &Self) -> bool {
+        std::ptr::eq(self.0.views().as_ptr(), other.0.views().as_ptr())
+    }
+
     /// How many there are.
     pub fn count(&self) -> usize {
         self.0.len()
@@ -73,13 +83,13 @@ impl Words {
     /// The values that the keys stand for.
     pub(super) fn of_keys(&self, keys: &ArrayRef) -> Option<ArrayRef> {
         match keys.data_type() {
-            DataType::UInt8 => Some(self.values(keys.as_primitive::<UInt8Type>())),
-            DataType::UInt16 => Some(self.values(keys.as_primitive::<UInt16Type>())),
+            DataType::UInt8 => Some(self.gather(keys.as_primitive::<UInt8Type>())),
+            DataType::UInt16 => Some(self.gather(keys.as_primitive::<UInt16Type>())),
             _ => None,
         }
     }
 
-    fn values<K: ArrowPrimitiveType>(&self, keys: &PrimitiveArray<K>) -> ArrayRef {
+    fn gather<K: ArrowPrimitiveType>(&self, keys: &PrimitiveArray<K>) -> ArrayRef {
         let words = self.0.views();
         // Under nulls a key may be anything.
         let view = |key: &K::Native| words.get(key.as_usize()).copied().unwrap_or(0);
