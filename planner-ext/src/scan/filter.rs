@@ -130,6 +130,12 @@ impl Conjunct {
         known.as_ref()?.pass(&keys)
     }
 
+    /// True when it is about one column alone, and true for none of the words that all values of a chunk are, nor for null
+    /// if there are `nulls`.
+    pub(super) fn denies(&self, words: &Words, nulls: bool) -> bool {
+        !self.dynamic && self.slots.len() == 1 && Verdicts::of(&self.expr, &self.schema, words).none(nulls)
+    }
+
     /// The bitmap of `current`, made by whichever partition asks first.
     fn membership(&self, current: &Current, range: RangeInclusive<i64>) -> Result<Arc<Membership>> {
         let mut shared = self.membership.lock();

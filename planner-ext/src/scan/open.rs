@@ -286,6 +286,17 @@ impl ColdPart {
         self
     }
 
+    /// True when the dictionary of a column that would be read has no value that a filter lets pass.
+    pub(super) fn is_denied(&self) -> bool {
+        self.spec.conjuncts.iter().any(|conjunct| {
+            let column = conjunct.slots().first().and_then(|slot| self.spec.columns.get(*slot));
+            let home = column.filter(|c| self.missing.contains(c)).and_then(|c| self.chunk.segments.get(*c));
+            let Some(home) = home.map(|segment| &segment.home) else { return false };
+            let nulls = home.layout.nodes.first().is_none_or(|(_, nulls)| *nulls > 0);
+            home.encoding.words().is_some_and(|words| conjunct.denies(words, nulls))
+        })
+    }
+
     /// The number of its chunk.
     pub(super) fn item(&self) -> u32 {
         self.item

@@ -377,6 +377,11 @@ impl ScanQueue {
                 // Moved here since it was classified; an ordered lane comes to it by its order.
                 Opening::Now(_) if self.ordered => {}
                 Opening::Now(_) => lane.resident.push_back(item),
+                Opening::Cold(part) if part.is_denied() => {
+                    self.spec.metrics.chunks_pruned_membership.add(1);
+                    lane.skip(item);
+                    continue;
+                }
                 Opening::Cold(part) => {
                     let (bytes, there) = part.waitable_bytes();
                     let tries = self.late.tries(bytes, there);

@@ -45,17 +45,20 @@ impl Verdicts {
         self.words.is(words)
     }
 
+    /// True when neither a value nor, if there are any, a null passes.
+    pub(super) fn none(&self, nulls: bool) -> bool {
+        let Some((of_null, of_values)) = self.of_values.as_ref().and_then(|of| of.split_last()) else { return false };
+        !(of_values.contains(&true) || nulls && *of_null)
+    }
+
     /// The rows of the keys that pass, `Some(None)` when all; `None` when that is to be asked of the rows.
     pub(super) fn pass(&self, keys: &ArrayRef) -> Option<Option<BooleanArray>> {
         let (of_null, of_values) = self.of_values.as_ref()?.split_last()?;
-        let all = |verdict: bool| {
-            of_values.iter().all(|of| *of == verdict) && (*of_null == verdict || keys.null_count() == 0)
-        };
-        if all(true) {
+        if !of_values.contains(&false) && (*of_null || keys.null_count() == 0) {
             return Some(None);
         }
         let mask = match keys.data_type() {
-            _ if all(false) => BooleanBuffer::new_unset(keys.len()),
+            _ if self.none(keys.null_count() > 0) => BooleanBuffer::new_unset(keys.len()),
             DataType::UInt8 => mask::<UInt8Type>(keys, of_values),
             _ => mask::<UInt16Type>(keys, of_values),
         };

@@ -22,7 +22,7 @@ async fn the_third_time_only_chunks_with_the_value_are_read() {
         ("i = 77", "true", 5),
         ("i IN (77, -78, 401)", "k % 2 = 0", 8),
         ("i = 77 OR i = 78 OR i IS NOT DISTINCT FROM 79", "true", 200),
-        ("s = '17 some longer text 17'", "d IS NOT NULL", 5),
+        ("u = '17 unlike any other, 7117' OR u = '17 unlike any other, 7118'", "d IS NOT NULL", 5),
         ("i = 401", "f >= 2", 5),
     ] {
         let fixture = fixture();
@@ -42,6 +42,34 @@ async fn the_third_time_only_chunks_with_the_value_are_read() {
         let counted = (filters.count(), filters.pruned_chunks() as usize);
         assert!(counted.0 >= counted.1 && counted.1 == cold[1] - cold[2], "{counted:?}, {cold:?}");
     }
+}
+
+/// The dictionaries of chunks say at once whether a value is there.
+#[tokio::test]
+async fn chunks_without_a_value_in_their_dictionary_are_not_read() {
+    let mut fixture = fixture();
+    fixture.delete(&mut Rng(4), 50);
+    for wanted in [
+        "s = '17 some longer text 17'",
+        "s LIKE '2_ some%' AND s > '28'",
+        "s IN ('05 some longer text 5', '9') AND s IS NOT NULL",
+        "s <> s",
+        "s IS NULL AND k % 1000 = 3",
+        "coalesce(s, 'none') = 'none' AND k % 1000 = 3",
+    ] {
+        let sql = format!("SELECT k, s FROM t WHERE {wanted}");
+        let (plan, found) = run(&fixture.session(2), &sql).await;
+        assert_eq!(lines(&found), lines(&run(&fixture.oracle(), &sql).await.1), "{sql}");
+        let (cold, denied) = (metric(&plan, "chunks_cold"), metric(&plan, "chunks_pruned_membership"));
+        let pruned = metric(&plan, "chunks_pruned") + metric(&plan, "chunks_pruned_dynamic");
+        if wanted.starts_with("s = ") {
+            let with = chunks_with(&fixture, wanted).await;
+            // Rows of some were deleted.
+            assert!((with..with + 10).contains(&cold) && denied > 10, "{cold} read, {denied} denied, {with} with it");
+        }
+        assert_eq!(cold + denied + pruned, 200, "{sql}");
+    }
+    fixture.assert_idle().await;
 }
 
 /// The keys of a small build side, in one hash table and in several.
