@@ -34,7 +34,7 @@ use crate::tpch::{TABLES, Table};
 
 /// A multiple of the batches that sides work with, so that no batch is cut short in the middle of a table.
 const ROW_GROUP_ROWS: usize = 131_072;
-const SORT_MEMORY_BYTES: usize = 4 << 30;
+const SORT_MEMORY_BYTES: usize = 12 << 30;
 
 /// TPC-H of one scale.
 #[derive(Debug, Clone)]

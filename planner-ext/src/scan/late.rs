@@ -17,7 +17,7 @@ use super::stream::Slices;
 const FIRST_CHUNKS: u32 = 4;
 /// After so many chunks read as a whole, one is tried again.
 const TRY_AGAIN: u32 = 8;
-/// Columns smaller than this together are read with the filters' columns.
+/// Columns smaller than this together are read with the filters' columns, where these are to be read.
 const LEAST_BYTES: u64 = 64 << 10;
 /// Of the other columns' bytes, the share that has to be left out.
 const LEAST_SAVED: f64 = 0.2;
@@ -55,7 +55,7 @@ impl Late {
     /// True when the next chunk, of which `bytes` could wait, is to be read filters first. Where the filters' columns are
     /// `there` already, that costs no second read.
     pub(super) fn tries(&self, bytes: u64, there: bool) -> bool {
-        let may = self.possible && bytes >= LEAST_BYTES;
+        let may = self.possible && bytes >= if there { 1 } else { LEAST_BYTES };
         if !may || there {
             return may;
         }
