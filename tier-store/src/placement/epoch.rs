@@ -5,6 +5,8 @@
 //! not made, and a segment that is as good elsewhere stays. Segments that nobody reads gain nothing anywhere, so they
 //! are the first to make room and are never promoted.
 //!
+//! That is how the policy `optimal` sees it; [`super::policy`] has others. What holds for all of them is decided here.
+//!
 //! Rules of users come before costs: see [`super::duty`] and [`super::reserve`]. A preference that is not met costs as much
 //! as one more scan of the segment from its home per epoch.
 
@@ -12,10 +14,11 @@ use std::cmp::Ordering;
 
 use super::cost::TierCost;
 use super::duty::Duty;
+use super::policy::{Decision, Policy, PolicyKind, Problem, Why};
 use super::record::TierPrice;
 use super::reserve::{Reserved, reserve};
-use super::solver::{self, Effort, Instance, Method, Solution};
-use super::words::{bytes, figure, time};
+use super::solver::{Effort, Instance, Method, Solution};
+use super::words::{bytes, figure, over_budget, time};
 use crate::error::{Error, Result};
 use crate::heat::decay::{SegmentHeat, SegmentKey};
 use crate::tier::TierId;
@@ -134,15 +137,20 @@ pub struct EpochPlan {
     pub given_way: Vec<usize>,
 }
 
-/// Plans one epoch. Fails with [`Error::Invalid`] without tiers, with too many, or when costs are not numbers.
+/// Plans one epoch with the policy `optimal`; see [`plan_by`].
 pub fn plan(inputs: &Inputs, effort: Effort) -> Result<EpochPlan> {
+    plan_by(PolicyKind::Optimal.policy(0).as_ref(), inputs, effort)
+}
+
+/// Plans one epoch. Fails with [`Error::Invalid`] without tiers, with too many, or when costs are not numbers.
+pub fn plan_by(policy: &dyn Policy, inputs: &Inputs, effort: Effort) -> Result<EpochPlan> {
     let tiers = inputs.tiers.len();
     if tiers == 0 || tiers > MAX_TIERS {
         return Err(Error::Invalid(format!("placement works on 1 to {MAX_TIERS} tiers, not on {tiers}")));
     }
     let (instance, times) = instance(inputs);
     let reserved = reserve(inputs, |segment, tier| instance.cost(segment, usize::from(tier.0)));
-    let solution = solve_rest(inputs, &instance, &reserved, effort)?;
+    let Decision { solution, scores } = choose_rest(policy, inputs, &instance, &reserved, effort)?;
     let pick = |row: &[f64], tier: usize| row.get(tier).copied().unwrap_or(0.0);
     let (mut before_us, mut after_us) = (0.0, 0.0);
     let mut moves = Vec::new();
@@ -191,9 +199,14 @@ pub fn plan(inputs: &Inputs, effort: Effort) -> Result<EpochPlan> {
         })
         .collect();
     for planned in &mut moves {
-        planned.reason = match rule_reason(inputs, planned, &reserved) {
-            Some(reason) => reason,
-            None => reason(inputs, planned, &prices),
+        let by_rule = rule_reason(policy.kind(), inputs, planned, &reserved);
+        planned.reason = match (by_rule, inputs.segments.get(planned.segment)) {
+            (Some(reason), _) => reason,
+            (None, Some(segment)) => {
+                let score = scores.get(planned.segment).copied().flatten();
+                policy.reason(&Why { inputs, planned, segment, score, prices: &prices })
+            }
+            (None, None) => continue,
         };
     }
     moves.sort_by(|a, b| order(inputs, a, b));
@@ -211,14 +224,21 @@ pub fn plan(inputs: &Inputs, effort: Effort) -> Result<EpochPlan> {
     })
 }
 
-/// Solves for the segments that are free to be at home, with what the others leave of the budgets.
-fn solve_rest(inputs: &Inputs, all: &Instance, reserved: &Reserved, effort: Effort) -> Result<Solution> {
+/// Chooses for the segments that are free to be at home, with what the others leave of the budgets. The answer is about
+/// all segments.
+fn choose_rest(
+    policy: &dyn Policy,
+    inputs: &Inputs,
+    all: &Instance,
+    reserved: &Reserved,
+    effort: Effort,
+) -> Result<Decision> {
     let tiers = all.tiers();
     let is_free = |place: &Option<TierId>| place.is_none();
     let free: Vec<usize> =
         reserved.place.iter().zip(0..).filter(|(place, _)| is_free(place)).map(|(_, at)| at).collect();
     if free.len() == inputs.segments.len() && reserved.given_way.is_empty() && !inputs.has_rules() {
-        return solver::solve(all, None, effort);
+        return policy.choose(&Problem { inputs, segments: &free, instance: all, effort });
     }
     let mut rest = Instance { capacities: all.capacities.clone(), costs: Vec::new(), bytes: Vec::new() };
     for (capacity, bytes) in rest.capacities.iter_mut().zip(&reserved.bytes) {
@@ -234,12 +254,14 @@ fn solve_rest(inputs: &Inputs, all: &Instance, reserved: &Reserved, effort: Effo
             rest.bytes.push(all.weight(*at, tier));
         }
     }
-    let solved = solver::solve(&rest, None, effort)?;
+    let Decision { solution: solved, scores: of_rest } =
+        policy.choose(&Problem { inputs, segments: &free, instance: &rest, effort })?;
     let home = inputs.home();
     let mut choice: Vec<u8> = reserved.place.iter().map(|place| place.unwrap_or(home).0).collect();
-    for (at, tier) in free.iter().zip(&solved.choice) {
-        if let Some(slot) = choice.get_mut(*at) {
-            *slot = *tier;
+    let mut scores = vec![None; choice.len()];
+    for ((at, tier), score) in free.iter().zip(&solved.choice).zip(of_rest.into_iter().chain(std::iter::repeat(None))) {
+        if let (Some(slot), Some(of_all)) = (choice.get_mut(*at), scores.get_mut(*at)) {
+            (*slot, *of_all) = (*tier, score);
         }
     }
     let fixed =
@@ -247,7 +269,7 @@ fn solve_rest(inputs: &Inputs, all: &Instance, reserved: &Reserved, effort: Effo
     let fixed: f64 = fixed.sum();
     let (objective, bound) = (solved.objective + fixed, solved.bound + fixed);
     let gap = if objective > bound { (objective - bound) / objective.abs().max(f64::MIN_POSITIVE) } else { 0.0 };
-    Ok(Solution { choice, objective, bound, gap, ..solved })
+    Ok(Decision { solution: Solution { choice, objective, bound, gap, ..solved }, scores })
 }
 
 /// The problem to solve, and beside it the reading times alone (row-major, microseconds per epoch).
@@ -278,6 +300,19 @@ fn unmet_wish_us(inputs: &Inputs, segment: &SegmentInput, tier: TierId) -> f64 {
     }
 }
 
+/// What `tier` saves against the home, in microseconds per epoch: reading time, and the wishes of users.
+pub(super) fn benefit_us(inputs: &Inputs, segment: &SegmentInput, tier: TierId) -> f64 {
+    let cost_us = |tier: TierId| {
+        let at = usize::from(tier.0);
+        let read_us = inputs
+            .tiers
+            .get(at)
+            .map_or(0.0, |known| known.cost.expected_us(&segment.heat, read_bytes(inputs, segment, at), segment.rows));
+        read_us + unmet_wish_us(inputs, segment, tier)
+    };
+    cost_us(inputs.home()) - cost_us(tier)
+}
+
 /// Microseconds to bring `segment` to tier `to`: read where it lies, write there; releasing to the home is nearly free.
 fn move_us(inputs: &Inputs, segment: &SegmentInput, to: usize) -> f64 {
     let from = usize::from(segment.current.0);
@@ -306,7 +341,7 @@ fn order(inputs: &Inputs, a: &PlannedMove, b: &PlannedMove) -> Ordering {
 }
 
 /// The sentence, for a move that a rule wants.
-fn rule_reason(inputs: &Inputs, planned: &PlannedMove, reserved: &Reserved) -> Option<String> {
+fn rule_reason(policy: PolicyKind, inputs: &Inputs, planned: &PlannedMove, reserved: &Reserved) -> Option<String> {
     let segment = inputs.segments.get(planned.segment)?;
     let (duty, home) = (&segment.duty, inputs.home());
     let name = |tier: TierId| inputs.tiers.get(usize::from(tier.0)).map_or("?", |tier| tier.name.as_str());
@@ -327,11 +362,12 @@ fn rule_reason(inputs: &Inputs, planned: &PlannedMove, reserved: &Reserved) -> O
     // What costs would not have done, the wish did.
     let wished = duty.preferred == Some(planned.to);
     let paid = planned.benefit_us * inputs.payback_epochs <= move_us(inputs, segment, usize::from(planned.to.0));
-    (wished && paid).then(|| format!("preferred: {}", inputs.rule(duty.preference)))
+    let weighed = matches!(policy, PolicyKind::Optimal | PolicyKind::Density);
+    (wished && (paid || !weighed)).then(|| format!("preferred: {}", inputs.rule(duty.preference)))
 }
 
-/// The sentence.
-fn reason(inputs: &Inputs, planned: &PlannedMove, prices: &[TierPrice]) -> String {
+/// The sentence, for a move that costs and prices want.
+pub(super) fn reason(inputs: &Inputs, planned: &PlannedMove, prices: &[TierPrice]) -> String {
     let name = |tier: TierId| inputs.tiers.get(usize::from(tier.0)).map_or("?", |tier| tier.name.as_str());
     let price = |tier: TierId| prices.get(usize::from(tier.0));
     let Some(segment) = inputs.segments.get(planned.segment) else { return String::new() };
@@ -352,7 +388,7 @@ fn reason(inputs: &Inputs, planned: &PlannedMove, prices: &[TierPrice]) -> Strin
         let over = price.before_bytes.saturating_sub(price.budget_bytes);
         match over {
             0 => format!("{from} has a better use for its {}", bytes(segment.bytes)),
-            over => format!("{from} is {} over its budget of {}", bytes(over), bytes(price.budget_bytes)),
+            over => over_budget(from, over, price.budget_bytes),
         }
     });
     if segment.heat.total() <= 0.0 {
@@ -371,7 +407,8 @@ fn reason(inputs: &Inputs, planned: &PlannedMove, prices: &[TierPrice]) -> Strin
     )
 }
 
-fn reads(heat: &SegmentHeat) -> String {
+/// The accesses in words.
+pub(super) fn reads(heat: &SegmentHeat) -> String {
     match heat.dominant() {
         None => "no reads per epoch".into(),
         Some((pattern, accesses)) => {
