@@ -3,7 +3,8 @@
 //! The cost of a segment on a tier is the expected time of its accesses there ([`TierCost::expected_us`]) plus, where
 //! it does not lie now, the time of the move spread over `payback_epochs`: a move that does not pay back within them is
 //! not made, and a segment that is as good elsewhere stays. Segments that nobody reads gain nothing anywhere, so they
-//! are the first to make room and are never promoted.
+//! are the first to make room and are never promoted. One that moved a short time ago does not turn back for
+//! little: see [`super::hold`].
 //!
 //! That is how the policy `optimal` sees it; [`super::policy`] has others. What holds for all of them is decided here.
 //!
@@ -14,10 +15,12 @@ use std::cmp::Ordering;
 
 use super::cost::TierCost;
 use super::duty::Duty;
-use super::policy::{Decision, Policy, PolicyKind, Problem, Why};
+use super::hold::{self, Hold};
+use super::policy::{Decision, Policy, PolicyKind, Why};
 use super::record::TierPrice;
 use super::reserve::{Reserved, reserve};
-use super::solver::{Effort, Instance, Method, Solution};
+use super::rest::choose_rest;
+use super::solver::{Effort, Instance, Method};
 use super::words::{bytes, figure, over_budget, time};
 use crate::error::{Error, Result};
 use crate::heat::decay::{SegmentHeat, SegmentKey};
@@ -58,6 +61,8 @@ pub struct SegmentInput {
     pub heat: SegmentHeat,
     /// What rules ask of it, by their positions in [`Inputs::rules`].
     pub duty: Duty,
+    /// Where it should not turn back to, because it moved a short time ago.
+    pub hold: Option<Hold>,
 }
 
 impl SegmentInput {
@@ -86,7 +91,7 @@ impl Inputs {
         TierId(self.tiers.len().saturating_sub(1) as u8)
     }
 
-    fn has_rules(&self) -> bool {
+    pub(super) fn has_rules(&self) -> bool {
         self.segments.iter().any(|segment| segment.duty != Duty::default())
     }
 
@@ -224,54 +229,6 @@ pub fn plan_by(policy: &dyn Policy, inputs: &Inputs, effort: Effort) -> Result<E
     })
 }
 
-/// Chooses for the segments that are free to be at home, with what the others leave of the budgets. The answer is about
-/// all segments.
-fn choose_rest(
-    policy: &dyn Policy,
-    inputs: &Inputs,
-    all: &Instance,
-    reserved: &Reserved,
-    effort: Effort,
-) -> Result<Decision> {
-    let tiers = all.tiers();
-    let is_free = |place: &Option<TierId>| place.is_none();
-    let free: Vec<usize> =
-        reserved.place.iter().zip(0..).filter(|(place, _)| is_free(place)).map(|(_, at)| at).collect();
-    if free.len() == inputs.segments.len() && reserved.given_way.is_empty() && !inputs.has_rules() {
-        return policy.choose(&Problem { inputs, segments: &free, instance: all, effort });
-    }
-    let mut rest = Instance { capacities: all.capacities.clone(), costs: Vec::new(), bytes: Vec::new() };
-    for (capacity, bytes) in rest.capacities.iter_mut().zip(&reserved.bytes) {
-        *capacity -= *bytes as f64;
-    }
-    for at in &free {
-        let Some(segment) = inputs.segments.get(*at) else { continue };
-        let open = if reserved.given_way.binary_search(at).is_ok() { segment.duty.spare } else { segment.duty.allowed };
-        let duty = Duty { allowed: open, ..Duty::default() };
-        for tier in 0..tiers {
-            let cost = if duty.allows(TierId(tier as u8)) { all.cost(*at, tier) } else { f64::INFINITY };
-            rest.costs.push(cost);
-            rest.bytes.push(all.weight(*at, tier));
-        }
-    }
-    let Decision { solution: solved, scores: of_rest } =
-        policy.choose(&Problem { inputs, segments: &free, instance: &rest, effort })?;
-    let home = inputs.home();
-    let mut choice: Vec<u8> = reserved.place.iter().map(|place| place.unwrap_or(home).0).collect();
-    let mut scores = vec![None; choice.len()];
-    for ((at, tier), score) in free.iter().zip(&solved.choice).zip(of_rest.into_iter().chain(std::iter::repeat(None))) {
-        if let (Some(slot), Some(of_all)) = (choice.get_mut(*at), scores.get_mut(*at)) {
-            (*slot, *of_all) = (*tier, score);
-        }
-    }
-    let fixed =
-        reserved.place.iter().enumerate().filter_map(|(at, place)| Some(all.cost(at, usize::from((*place)?.0))));
-    let fixed: f64 = fixed.sum();
-    let (objective, bound) = (solved.objective + fixed, solved.bound + fixed);
-    let gap = if objective > bound { (objective - bound) / objective.abs().max(f64::MIN_POSITIVE) } else { 0.0 };
-    Ok(Decision { solution: Solution { choice, objective, bound, gap, ..solved }, scores })
-}
-
 /// The problem to solve, and beside it the reading times alone (row-major, microseconds per epoch).
 fn instance(inputs: &Inputs) -> (Instance, Vec<f64>) {
     let tiers = inputs.tiers.len();
@@ -281,11 +238,13 @@ fn instance(inputs: &Inputs) -> (Instance, Vec<f64>) {
     let (mut costs, mut bytes, mut times) =
         (Vec::with_capacity(cells), Vec::with_capacity(cells), Vec::with_capacity(cells));
     for segment in &inputs.segments {
-        for (id, (tier, charged)) in inputs.tiers.iter().zip(segment.charged_bytes).enumerate() {
-            let time = tier.cost.expected_us(&segment.heat, read_bytes(inputs, segment, id), segment.rows);
+        let stay_us = reading_us(inputs, segment, segment.current);
+        for (id, charged) in segment.charged_bytes.into_iter().enumerate().take(tiers) {
+            let tier = TierId(id as u8);
+            let time = reading_us(inputs, segment, tier);
             times.push(time);
-            let wish_us = unmet_wish_us(inputs, segment, TierId(id as u8));
-            costs.push(time + wish_us + move_us(inputs, segment, id) / inputs.payback_epochs.max(1e-3));
+            let more_us = unmet_wish_us(inputs, segment, tier) + hold::turn_us(segment, tier, time - stay_us);
+            costs.push(time + more_us + move_us(inputs, segment, id) / inputs.payback_epochs.max(1e-3));
             bytes.push(charged as f64);
         }
     }
@@ -298,6 +257,13 @@ fn unmet_wish_us(inputs: &Inputs, segment: &SegmentInput, tier: TierId) -> f64 {
         (Some(preferred), Some(home)) if preferred != tier => home.cost.sweep_us(segment.home_bytes),
         _ => 0.0,
     }
+}
+
+/// Expected time of the segment's reads on a tier, in microseconds per epoch.
+fn reading_us(inputs: &Inputs, segment: &SegmentInput, tier: TierId) -> f64 {
+    let at = usize::from(tier.0);
+    let known = inputs.tiers.get(at);
+    known.map_or(0.0, |tier| tier.cost.expected_us(&segment.heat, read_bytes(inputs, segment, at), segment.rows))
 }
 
 /// What `tier` saves against the home, in microseconds per epoch: reading time, and the wishes of users.

@@ -201,7 +201,8 @@ fn least(instance: &Instance) -> f64 {
     instance.rows().map(|(costs, _)| costs.iter().copied().fold(f64::INFINITY, f64::min)).sum()
 }
 
-fn gap(objective: f64, bound: f64) -> f64 {
+/// (objective - bound) / objective, at least 0.
+pub(super) fn gap(objective: f64, bound: f64) -> f64 {
     if objective > bound { (objective - bound) / objective.abs().max(f64::MIN_POSITIVE) } else { 0.0 }
 }
 

@@ -14,6 +14,7 @@ use parking_lot::{Condvar, Mutex, RwLock};
 
 use super::calibrate::{Calibration, calibrate};
 use super::epoch::{self, EpochPlan, Inputs, PlannedMove, TierInput};
+use super::hold::Holds;
 use super::metrics::TieringMetrics;
 use super::needs::Needs;
 use super::policy::{Policy, PolicyKind};
@@ -140,6 +141,7 @@ struct Shared {
     /// Held for a whole epoch; the number of the last one.
     turn: Mutex<Option<u64>>,
     heat: RwLock<Heat>,
+    holds: Mutex<Holds>,
     calibration: RwLock<Option<Calibration>>,
     mover: Mover,
     metrics: TieringMetrics,
@@ -173,6 +175,7 @@ impl Tiering {
             options,
             turn: Mutex::new(None),
             heat: RwLock::default(),
+            holds: Mutex::default(),
             calibration: RwLock::default(),
             mover: Mover::default(),
             metrics: TieringMetrics::default(),
@@ -384,7 +387,10 @@ impl Shared {
         let mut tables = host.tables();
         tables.sort_by_key(|table| table.id);
         let (unix_us, start_us) = (self.clock.unix_us(), self.clock.now_us());
-        let (inputs, origins) = self.inputs(host, &tables, request.dry_run, fold)?;
+        let (mut inputs, origins) = self.inputs(host, &tables, request.dry_run, fold)?;
+        if self.policy.kind() == PolicyKind::Optimal {
+            self.holds.lock().mark(&mut inputs, id);
+        }
         let plan = epoch::plan_by(self.policy.as_ref(), &inputs, self.options.effort)?;
         let solve_us = self.clock.now_us().saturating_sub(start_us);
         let mut report = report(id, unix_us, request, &inputs, &plan, solve_us);
@@ -400,6 +406,8 @@ impl Shared {
         let start_us = self.clock.now_us();
         self.carry_out(host, request, &relocations, &mut report);
         report.epoch.move_us = self.clock.now_us().saturating_sub(start_us);
+        let done = plan.moves.iter().zip(&report.moves).filter(|(_, record)| record.status == MoveStatus::Done);
+        self.holds.lock().note(&inputs, id, done.map(|(planned, _)| (planned.segment, planned.to)));
         self.metrics.note(&report.epoch);
         *last = Some(id);
         self.save_heat(host, &tables)?;
