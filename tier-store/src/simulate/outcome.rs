@@ -44,8 +44,7 @@ pub struct Outcome {
     pub moving_us: u64,
     /// Moves that turn back within [`FLIP_EPOCHS`].
     pub flips: u64,
-    /// Those of segments whose heat changed by less than [`FLIP_FACTOR`] in between, by itself and against the price of
-    /// room.
+    /// Those of segments whose own heat changed by less than [`FLIP_FACTOR`] in between: the heat of others moved them.
     pub unearned_flips: u64,
 }
 
@@ -126,8 +125,8 @@ fn scan(world: &World, reads: &[u32]) {
 /// The last move of every segment.
 #[derive(Default)]
 struct Flips {
-    /// By chunk and column: when, whether up, how hot, and how hot against the price.
-    last: HashMap<(u64, usize), (u64, bool, [f64; 2])>,
+    /// By chunk and column: when, whether up, and how hot.
+    last: HashMap<(u64, usize), (u64, bool, f64)>,
 }
 
 impl Flips {
@@ -142,19 +141,11 @@ impl Flips {
             let Some(segment) = chunk.segments.get(column) else { continue };
             let heat = f64::from(tiering.heat(&SegmentKey::of(chunk, segment)).total());
             let up = rank(&record.to) < rank(&record.from);
-            let price_of = |name: &str| {
-                let prices = report.epoch.prices.iter().find(|price| price.tier == name);
-                prices.map_or(0.0, |price| price.price_ns_per_byte)
-            };
-            // Between the two tiers, what a byte saves and what it costs.
-            let price = (price_of(&record.to) - price_of(&record.from)).abs();
-            let hot = [heat, record.benefit_ns_per_byte.abs() / price.max(f64::MIN_POSITIVE)];
-            let now = (report.epoch.id, up, hot);
+            let now = (report.epoch.id, up, heat);
             let Some((epoch, was_up, before)) = self.last.insert((record.chunk, column), now) else { continue };
             if was_up != up && report.epoch.id - epoch <= FLIP_EPOCHS {
                 flips += 1;
-                let changed = |(now, before): (f64, f64)| now.max(before) >= FLIP_FACTOR * now.min(before);
-                unearned += u64::from(!hot.into_iter().zip(before).any(changed));
+                unearned += u64::from(heat.max(before) < FLIP_FACTOR * heat.min(before));
             }
         }
         (flips, unearned)
