@@ -10,6 +10,7 @@ use std::time::Duration;
 use figment::value::{Dict, Map, Value};
 use figment::{Figment, Metadata, Profile, Provider, providers::Serialized};
 use serde::{Deserialize, Serialize};
+use terrace_tier_store::placement::PolicyKind;
 
 use crate::error::{Error, Result};
 use crate::units::{Size, Span};
@@ -200,6 +201,10 @@ section! {
         pub half_life: f64 = 3.0,
         /// Bytes per second that the loop's own epochs copy at most, so that queries do not suffer. 0: no limit.
         pub rate_limit: Size = Size::Bytes(512 << 20),
+        /// What decides where segments lie: `optimal` (least expected time), `density` (falling benefit per byte), `lru`
+        /// (what was read last), `lfu` (what is read most often), `column` or `chunk` (whole ones by benefit per byte),
+        /// `random`, `static` (what lies in memory stays). Placement rules and budgets hold under each.
+        pub policy: PolicyKind = PolicyKind::Optimal,
     }
 }
 
@@ -480,6 +485,8 @@ mod tests {
         assert!(error.contains("20%"), "says how to write a size: {error}");
         let error = load("", &[], &["tiers.ssd.compression=gzip"]).unwrap_err().to_string();
         assert!(error.contains("tiers.ssd.compression") && error.contains("`zstd`"), "{error}");
+        let error = load("", &[], &["tiering.policy=fifo"]).unwrap_err().to_string();
+        assert!(error.contains("tiering.policy") && error.contains("`lru`") && error.contains("`static`"), "{error}");
         let error = load("user = \"ann\"", &[], &[]).unwrap_err().to_string();
         assert!(error.contains("TERRACE_PASSWORD"), "{error}");
     }

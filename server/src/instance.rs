@@ -139,6 +139,7 @@ fn store_options(config: &Config, plan: &MemoryPlan) -> StoreOptions {
     };
     let tiering = &mut options.tiering;
     tiering.half_life_epochs = config.tiering.half_life;
+    tiering.policy = config.tiering.policy;
     tiering.background_bytes_per_s = Some(config.tiering.rate_limit.resolve(1 << 30)).filter(|rate| *rate > 0);
     tiering.max_budget_bytes =
         [("dram".to_owned(), plan.largest_dram_bytes()), ("nvm".to_owned(), capacity_bytes)].into();

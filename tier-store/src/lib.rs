@@ -7,6 +7,7 @@
 //! Layers call downwards only:
 //!
 //! ```text
+//!   simulate                   placement on virtual time, for tests and benchmarks
 //!   store                      the facade that wires all of it
 //!   placement  migrate         what should lie where, and bringing it there
 //!   table      heat            versions, chunks, delta; counters of accesses
@@ -23,6 +24,7 @@ pub mod heat;
 pub mod io;
 pub mod migrate;
 pub mod placement;
+pub mod simulate;
 pub mod store;
 pub mod table;
 pub mod tier;

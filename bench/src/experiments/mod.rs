@@ -8,6 +8,7 @@ mod memory;
 mod peers;
 mod queries;
 mod restart;
+mod simulation;
 mod solver;
 mod tiered;
 mod tpch;
@@ -97,6 +98,12 @@ pub const ALL: &[Experiment] = &[
         figure: "P10",
         about: "time and proven gap of placement problems of 100 k and 1 M segments on 4 tiers",
         run: solver::run,
+    },
+    Experiment {
+        name: "simulation",
+        figure: "-",
+        about: "placement on virtual time: reading time of every policy and workload, against a clairvoyant's",
+        run: simulation::run,
     },
     Experiment {
         name: "ingest",

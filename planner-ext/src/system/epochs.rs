@@ -28,6 +28,7 @@ pub(super) fn fields() -> Vec<Field> {
         text("solver"),
         count("solve_us"),
         count("move_us"),
+        text("policy"),
     ]
 }
 
@@ -52,6 +53,7 @@ pub(super) fn rows(live: Live, _: Wanted) -> Result<Batches> {
             texts(e, |e| e.solver.clone()),
             counts(e, |e| e.solve_us),
             counts(e, |e| e.move_us),
+            texts(e, |e| e.policy.clone()),
         ]
     }))
 }

@@ -3,7 +3,8 @@
 //! Each epoch calls [`Heat::observe`] once. A segment's heat is the mean of its accesses per epoch over the past, in
 //! which an epoch weighs half as much as one `half_life_epochs` later. The mean is exact from the first epoch on: the
 //! sum of the weights is kept per chunk, so a new chunk is not held colder than it is. Chunks that left their table are
-//! forgotten. The heat of a table is saved as one compact blob, so a restart begins where the process stopped.
+//! forgotten. The heat of a table is saved as one compact blob, so a restart begins where the process stopped. Beside the
+//! mean stands how long ago a segment was last read, for policies that go by it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,7 +14,11 @@ use crate::error::{Error, Result};
 use crate::table::{Chunk, ChunkId, ColumnId, Segment, TableId};
 
 /// First bytes of a blob; the last one is its format version.
-const MAGIC: [u8; 4] = *b"TRH\x01";
+const MAGIC: [u8; 4] = *b"TRH\x02";
+/// The version before: it did not know when a segment was last read.
+const MAGIC_1: [u8; 4] = *b"TRH\x01";
+/// Saved for a segment of which it is not known when it was last read.
+const UNKNOWN: u32 = u32::MAX;
 /// Decayed accesses below this are noise of old epochs and not worth a saved byte.
 const NEGLIGIBLE: f32 = 1e-6;
 
@@ -42,6 +47,8 @@ pub struct SegmentHeat {
     pub accesses: [f32; 4],
     /// Values these scans read per epoch.
     pub values: [f32; 4],
+    /// Epochs since it was last read, 0 = in the latest; `None`: never, or so long ago that it is not known.
+    pub idle_epochs: Option<u32>,
 }
 
 impl SegmentHeat {
@@ -76,6 +83,10 @@ impl Tracked {
         for (sum, (now, last)) in pairs {
             *sum = *sum * decay + now.wrapping_sub(last) as f32;
         }
+        self.sums.idle_epochs = match now.accesses != self.last.accesses {
+            true => Some(0),
+            false => self.sums.idle_epochs.map(|epochs| epochs.saturating_add(1)),
+        };
         self.last = now;
     }
 }
@@ -153,6 +164,8 @@ impl Heat {
                 let add = |(sum, value): (&mut f32, f32)| *sum += value * share * weight;
                 tracked.sums.accesses.iter_mut().zip(heat.accesses).for_each(add);
                 tracked.sums.values.iter_mut().zip(heat.values).for_each(add);
+                let both = [tracked.sums.idle_epochs, heat.idle_epochs];
+                tracked.sums.idle_epochs = both.into_iter().flatten().min();
             }
         }
         ChunkHeat { weight, seen: 0, segments }
@@ -197,7 +210,8 @@ impl Heat {
     ///
     /// ```text
     /// magic 4 | chunks: u32, then per chunk: id u64 | columns u32 | touched columns u32, then per touched column:
-    ///           column u32 | pattern bits u8 | per set bit: accesses f32, values f32       (little endian)
+    ///           column u32 | idle epochs u32 (not in version 1) | pattern bits u8
+    ///           | per set bit: accesses f32, values f32                                    (little endian)
     /// ```
     pub fn to_blob(&self, table: TableId) -> Vec<u8> {
         let mut chunks: Vec<_> = self.chunks.iter().filter(|((owner, _), _)| *owner == table).collect();
@@ -214,6 +228,7 @@ impl Heat {
                 let pairs =
                     || heat.accesses.into_iter().zip(heat.values).enumerate().filter(|(_, (a, _))| *a > NEGLIGIBLE);
                 blob.extend((column as u32).to_le_bytes());
+                blob.extend(heat.idle_epochs.unwrap_or(UNKNOWN).to_le_bytes());
                 blob.push(pairs().fold(0, |bits, (pattern, _)| bits | 1 << pattern));
                 for (_, (accesses, values)) in pairs() {
                     blob.extend(accesses.to_le_bytes());
@@ -237,7 +252,11 @@ impl Heat {
 
 fn mean(tracked: &Tracked, weight: f32) -> SegmentHeat {
     let scale = if weight > 0.0 { 1.0 / weight } else { 0.0 };
-    SegmentHeat { accesses: tracked.sums.accesses.map(|s| s * scale), values: tracked.sums.values.map(|s| s * scale) }
+    SegmentHeat {
+        accesses: tracked.sums.accesses.map(|s| s * scale),
+        values: tracked.sums.values.map(|s| s * scale),
+        idle_epochs: tracked.sums.idle_epochs,
+    }
 }
 
 fn take<const N: usize>(blob: &mut &[u8]) -> Option<[u8; N]> {
@@ -248,7 +267,8 @@ fn take<const N: usize>(blob: &mut &[u8]) -> Option<[u8; N]> {
 
 fn parse(mut blob: &[u8]) -> Option<Vec<(ChunkId, ChunkHeat)>> {
     let blob = &mut blob;
-    if take::<4>(blob)? != MAGIC {
+    let magic = take::<4>(blob)?;
+    if magic != MAGIC && magic != MAGIC_1 {
         return None;
     }
     let count = u32::from_le_bytes(take(blob)?);
@@ -264,6 +284,10 @@ fn parse(mut blob: &[u8]) -> Option<Vec<(ChunkId, ChunkHeat)>> {
         let mut segments = vec![Tracked::default(); columns];
         for _ in 0..touched {
             let tracked = segments.get_mut(u32::from_le_bytes(take(blob)?) as usize)?;
+            if magic == MAGIC {
+                let idle_epochs = u32::from_le_bytes(take(blob)?);
+                tracked.sums.idle_epochs = (idle_epochs != UNKNOWN).then_some(idle_epochs);
+            }
             let [bits] = take::<1>(blob)?;
             let slots = tracked.sums.accesses.iter_mut().zip(&mut tracked.sums.values).enumerate();
             for (_, (accesses, values)) in slots.filter(|(pattern, _)| bits & (1 << pattern) != 0) {
@@ -337,5 +361,30 @@ mod tests {
         foreign[3] = 9;
         assert!(restored.add_blob(chunks[0].table, &foreign).is_err());
         assert_eq!(restored.top(9), heat.top(9));
+    }
+
+    #[test]
+    fn it_is_known_how_long_ago_a_segment_was_read_also_after_a_restart() {
+        let chunk = chunk(3, 1).0;
+        let idle = |heat: &Heat| heat.get(&key(&chunk, 0)).idle_epochs;
+        let mut heat = Heat::default();
+        heat.observe([&chunk], 3.0);
+        assert_eq!(idle(&heat), None);
+        chunk.segments[0].counters.record(Pattern::Point, 2);
+        for epochs in 0..3 {
+            heat.observe([&chunk], 3.0);
+            assert_eq!(idle(&heat), Some(epochs));
+        }
+        let blob = heat.to_blob(chunk.table);
+        let mut restored = Heat::default();
+        restored.add_blob(chunk.table, &blob).unwrap();
+        assert_eq!(idle(&restored), Some(2));
+        // A blob of version 1: the same without the four bytes after the column.
+        let at = blob.windows(8).rposition(|bytes| bytes == [0, 0, 0, 0, 2, 0, 0, 0]).unwrap() + 4;
+        let mut old = [&blob[..at], &blob[at + 4..]].concat();
+        old[3] = 1;
+        let mut restored = Heat::default();
+        restored.add_blob(chunk.table, &old).unwrap();
+        assert_eq!((idle(&restored), restored.top(1)[0].1.accesses), (None, heat.top(1)[0].1.accesses));
     }
 }

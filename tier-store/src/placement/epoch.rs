@@ -3,7 +3,10 @@
 //! The cost of a segment on a tier is the expected time of its accesses there ([`TierCost::expected_us`]) plus, where
 //! it does not lie now, the time of the move spread over `payback_epochs`: a move that does not pay back within them is
 //! not made, and a segment that is as good elsewhere stays. Segments that nobody reads gain nothing anywhere, so they
-//! are the first to make room and are never promoted.
+//! are the first to make room and are never promoted. One that moved a short time ago does not turn back for
+//! little: see [`super::hold`].
+//!
+//! That is how the policy `optimal` sees it; [`super::policy`] has others. What holds for all of them is decided here.
 //!
 //! Rules of users come before costs: see [`super::duty`] and [`super::reserve`]. A preference that is not met costs as much
 //! as one more scan of the segment from its home per epoch.
@@ -12,10 +15,13 @@ use std::cmp::Ordering;
 
 use super::cost::TierCost;
 use super::duty::Duty;
+use super::hold::{self, Hold};
+use super::policy::{Decision, Policy, PolicyKind, Why};
 use super::record::TierPrice;
 use super::reserve::{Reserved, reserve};
-use super::solver::{self, Effort, Instance, Method, Solution};
-use super::words::{bytes, figure, time};
+use super::rest::choose_rest;
+use super::solver::{Effort, Instance, Method};
+use super::words::{bytes, figure, over_budget, time};
 use crate::error::{Error, Result};
 use crate::heat::decay::{SegmentHeat, SegmentKey};
 use crate::tier::TierId;
@@ -55,6 +61,8 @@ pub struct SegmentInput {
     pub heat: SegmentHeat,
     /// What rules ask of it, by their positions in [`Inputs::rules`].
     pub duty: Duty,
+    /// Where it should not turn back to, because it moved a short time ago.
+    pub hold: Option<Hold>,
 }
 
 impl SegmentInput {
@@ -83,7 +91,7 @@ impl Inputs {
         TierId(self.tiers.len().saturating_sub(1) as u8)
     }
 
-    fn has_rules(&self) -> bool {
+    pub(super) fn has_rules(&self) -> bool {
         self.segments.iter().any(|segment| segment.duty != Duty::default())
     }
 
@@ -134,15 +142,20 @@ pub struct EpochPlan {
     pub given_way: Vec<usize>,
 }
 
-/// Plans one epoch. Fails with [`Error::Invalid`] without tiers, with too many, or when costs are not numbers.
+/// Plans one epoch with the policy `optimal`; see [`plan_by`].
 pub fn plan(inputs: &Inputs, effort: Effort) -> Result<EpochPlan> {
+    plan_by(PolicyKind::Optimal.policy(0).as_ref(), inputs, effort)
+}
+
+/// Plans one epoch. Fails with [`Error::Invalid`] without tiers, with too many, or when costs are not numbers.
+pub fn plan_by(policy: &dyn Policy, inputs: &Inputs, effort: Effort) -> Result<EpochPlan> {
     let tiers = inputs.tiers.len();
     if tiers == 0 || tiers > MAX_TIERS {
         return Err(Error::Invalid(format!("placement works on 1 to {MAX_TIERS} tiers, not on {tiers}")));
     }
     let (instance, times) = instance(inputs);
     let reserved = reserve(inputs, |segment, tier| instance.cost(segment, usize::from(tier.0)));
-    let solution = solve_rest(inputs, &instance, &reserved, effort)?;
+    let Decision { solution, scores } = choose_rest(policy, inputs, &instance, &reserved, effort)?;
     let pick = |row: &[f64], tier: usize| row.get(tier).copied().unwrap_or(0.0);
     let (mut before_us, mut after_us) = (0.0, 0.0);
     let mut moves = Vec::new();
@@ -191,9 +204,14 @@ pub fn plan(inputs: &Inputs, effort: Effort) -> Result<EpochPlan> {
         })
         .collect();
     for planned in &mut moves {
-        planned.reason = match rule_reason(inputs, planned, &reserved) {
-            Some(reason) => reason,
-            None => reason(inputs, planned, &prices),
+        let by_rule = rule_reason(policy.kind(), inputs, planned, &reserved);
+        planned.reason = match (by_rule, inputs.segments.get(planned.segment)) {
+            (Some(reason), _) => reason,
+            (None, Some(segment)) => {
+                let score = scores.get(planned.segment).copied().flatten();
+                policy.reason(&Why { inputs, planned, segment, score, prices: &prices })
+            }
+            (None, None) => continue,
         };
     }
     moves.sort_by(|a, b| order(inputs, a, b));
@@ -211,45 +229,6 @@ pub fn plan(inputs: &Inputs, effort: Effort) -> Result<EpochPlan> {
     })
 }
 
-/// Solves for the segments that are free to be at home, with what the others leave of the budgets.
-fn solve_rest(inputs: &Inputs, all: &Instance, reserved: &Reserved, effort: Effort) -> Result<Solution> {
-    let tiers = all.tiers();
-    let is_free = |place: &Option<TierId>| place.is_none();
-    let free: Vec<usize> =
-        reserved.place.iter().zip(0..).filter(|(place, _)| is_free(place)).map(|(_, at)| at).collect();
-    if free.len() == inputs.segments.len() && reserved.given_way.is_empty() && !inputs.has_rules() {
-        return solver::solve(all, None, effort);
-    }
-    let mut rest = Instance { capacities: all.capacities.clone(), costs: Vec::new(), bytes: Vec::new() };
-    for (capacity, bytes) in rest.capacities.iter_mut().zip(&reserved.bytes) {
-        *capacity -= *bytes as f64;
-    }
-    for at in &free {
-        let Some(segment) = inputs.segments.get(*at) else { continue };
-        let open = if reserved.given_way.binary_search(at).is_ok() { segment.duty.spare } else { segment.duty.allowed };
-        let duty = Duty { allowed: open, ..Duty::default() };
-        for tier in 0..tiers {
-            let cost = if duty.allows(TierId(tier as u8)) { all.cost(*at, tier) } else { f64::INFINITY };
-            rest.costs.push(cost);
-            rest.bytes.push(all.weight(*at, tier));
-        }
-    }
-    let solved = solver::solve(&rest, None, effort)?;
-    let home = inputs.home();
-    let mut choice: Vec<u8> = reserved.place.iter().map(|place| place.unwrap_or(home).0).collect();
-    for (at, tier) in free.iter().zip(&solved.choice) {
-        if let Some(slot) = choice.get_mut(*at) {
-            *slot = *tier;
-        }
-    }
-    let fixed =
-        reserved.place.iter().enumerate().filter_map(|(at, place)| Some(all.cost(at, usize::from((*place)?.0))));
-    let fixed: f64 = fixed.sum();
-    let (objective, bound) = (solved.objective + fixed, solved.bound + fixed);
-    let gap = if objective > bound { (objective - bound) / objective.abs().max(f64::MIN_POSITIVE) } else { 0.0 };
-    Ok(Solution { choice, objective, bound, gap, ..solved })
-}
-
 /// The problem to solve, and beside it the reading times alone (row-major, microseconds per epoch).
 fn instance(inputs: &Inputs) -> (Instance, Vec<f64>) {
     let tiers = inputs.tiers.len();
@@ -259,11 +238,13 @@ fn instance(inputs: &Inputs) -> (Instance, Vec<f64>) {
     let (mut costs, mut bytes, mut times) =
         (Vec::with_capacity(cells), Vec::with_capacity(cells), Vec::with_capacity(cells));
     for segment in &inputs.segments {
-        for (id, (tier, charged)) in inputs.tiers.iter().zip(segment.charged_bytes).enumerate() {
-            let time = tier.cost.expected_us(&segment.heat, read_bytes(inputs, segment, id), segment.rows);
+        let stay_us = reading_us(inputs, segment, segment.current);
+        for (id, charged) in segment.charged_bytes.into_iter().enumerate().take(tiers) {
+            let tier = TierId(id as u8);
+            let time = reading_us(inputs, segment, tier);
             times.push(time);
-            let wish_us = unmet_wish_us(inputs, segment, TierId(id as u8));
-            costs.push(time + wish_us + move_us(inputs, segment, id) / inputs.payback_epochs.max(1e-3));
+            let more_us = unmet_wish_us(inputs, segment, tier) + hold::turn_us(segment, tier, time - stay_us);
+            costs.push(time + more_us + move_us(inputs, segment, id) / inputs.payback_epochs.max(1e-3));
             bytes.push(charged as f64);
         }
     }
@@ -276,6 +257,26 @@ fn unmet_wish_us(inputs: &Inputs, segment: &SegmentInput, tier: TierId) -> f64 {
         (Some(preferred), Some(home)) if preferred != tier => home.cost.sweep_us(segment.home_bytes),
         _ => 0.0,
     }
+}
+
+/// Expected time of the segment's reads on a tier, in microseconds per epoch.
+fn reading_us(inputs: &Inputs, segment: &SegmentInput, tier: TierId) -> f64 {
+    let at = usize::from(tier.0);
+    let known = inputs.tiers.get(at);
+    known.map_or(0.0, |tier| tier.cost.expected_us(&segment.heat, read_bytes(inputs, segment, at), segment.rows))
+}
+
+/// What `tier` saves against the home, in microseconds per epoch: reading time, and the wishes of users.
+pub(super) fn benefit_us(inputs: &Inputs, segment: &SegmentInput, tier: TierId) -> f64 {
+    let cost_us = |tier: TierId| {
+        let at = usize::from(tier.0);
+        let read_us = inputs
+            .tiers
+            .get(at)
+            .map_or(0.0, |known| known.cost.expected_us(&segment.heat, read_bytes(inputs, segment, at), segment.rows));
+        read_us + unmet_wish_us(inputs, segment, tier)
+    };
+    cost_us(inputs.home()) - cost_us(tier)
 }
 
 /// Microseconds to bring `segment` to tier `to`: read where it lies, write there; releasing to the home is nearly free.
@@ -306,7 +307,7 @@ fn order(inputs: &Inputs, a: &PlannedMove, b: &PlannedMove) -> Ordering {
 }
 
 /// The sentence, for a move that a rule wants.
-fn rule_reason(inputs: &Inputs, planned: &PlannedMove, reserved: &Reserved) -> Option<String> {
+fn rule_reason(policy: PolicyKind, inputs: &Inputs, planned: &PlannedMove, reserved: &Reserved) -> Option<String> {
     let segment = inputs.segments.get(planned.segment)?;
     let (duty, home) = (&segment.duty, inputs.home());
     let name = |tier: TierId| inputs.tiers.get(usize::from(tier.0)).map_or("?", |tier| tier.name.as_str());
@@ -327,11 +328,12 @@ fn rule_reason(inputs: &Inputs, planned: &PlannedMove, reserved: &Reserved) -> O
     // What costs would not have done, the wish did.
     let wished = duty.preferred == Some(planned.to);
     let paid = planned.benefit_us * inputs.payback_epochs <= move_us(inputs, segment, usize::from(planned.to.0));
-    (wished && paid).then(|| format!("preferred: {}", inputs.rule(duty.preference)))
+    let weighed = matches!(policy, PolicyKind::Optimal | PolicyKind::Density);
+    (wished && (paid || !weighed)).then(|| format!("preferred: {}", inputs.rule(duty.preference)))
 }
 
-/// The sentence.
-fn reason(inputs: &Inputs, planned: &PlannedMove, prices: &[TierPrice]) -> String {
+/// The sentence, for a move that costs and prices want.
+pub(super) fn reason(inputs: &Inputs, planned: &PlannedMove, prices: &[TierPrice]) -> String {
     let name = |tier: TierId| inputs.tiers.get(usize::from(tier.0)).map_or("?", |tier| tier.name.as_str());
     let price = |tier: TierId| prices.get(usize::from(tier.0));
     let Some(segment) = inputs.segments.get(planned.segment) else { return String::new() };
@@ -352,7 +354,7 @@ fn reason(inputs: &Inputs, planned: &PlannedMove, prices: &[TierPrice]) -> Strin
         let over = price.before_bytes.saturating_sub(price.budget_bytes);
         match over {
             0 => format!("{from} has a better use for its {}", bytes(segment.bytes)),
-            over => format!("{from} is {} over its budget of {}", bytes(over), bytes(price.budget_bytes)),
+            over => over_budget(from, over, price.budget_bytes),
         }
     });
     if segment.heat.total() <= 0.0 {
@@ -371,7 +373,8 @@ fn reason(inputs: &Inputs, planned: &PlannedMove, prices: &[TierPrice]) -> Strin
     )
 }
 
-fn reads(heat: &SegmentHeat) -> String {
+/// The accesses in words.
+pub(super) fn reads(heat: &SegmentHeat) -> String {
     match heat.dominant() {
         None => "no reads per epoch".into(),
         Some((pattern, accesses)) => {

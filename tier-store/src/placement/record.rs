@@ -72,7 +72,8 @@ pub struct TierPrice {
     pub before_bytes: u64,
     /// Bytes of segments on it as planned.
     pub planned_bytes: u64,
-    /// Nanoseconds per epoch that one more byte of it would save; 0 when it has room left.
+    /// Nanoseconds per epoch that one more byte of it would save; 0 when it has room left, and under policies
+    /// that know no prices.
     pub price_ns_per_byte: f64,
 }
 
@@ -109,14 +110,22 @@ pub struct EpochRecord {
     pub bound_us: f64,
     /// (objective - bound) / objective; 0 = proven optimal.
     pub gap: f64,
-    /// "lagrange", or "greedy" when the solver gave up.
+    /// "lagrange", or "greedy" when the solver gave up; "ranked" under other policies than "optimal".
     pub solver: String,
+    /// Name of the policy that decided.
+    #[serde(default = "optimal")]
+    pub policy: String,
     /// Time to weigh and solve, in microseconds.
     pub solve_us: u64,
     /// Time to move, in microseconds.
     pub move_us: u64,
     /// One per tier with a budget that binds placement.
     pub prices: Vec<TierPrice>,
+}
+
+/// What decided before there was a choice.
+fn optimal() -> String {
+    super::PolicyKind::Optimal.name().into()
 }
 
 /// An epoch with its moves, in order of execution.

@@ -47,6 +47,8 @@ pub enum Method {
     Lagrange,
     /// By falling benefit per byte, after the first way failed.
     Greedy,
+    /// In an order that a policy gave; see [`judge`].
+    Ranked,
 }
 
 impl Method {
@@ -55,6 +57,7 @@ impl Method {
         match self {
             Self::Lagrange => "lagrange",
             Self::Greedy => "greedy",
+            Self::Ranked => "ranked",
         }
     }
 }
@@ -166,15 +169,41 @@ pub fn solve(instance: &Instance, prices: Option<&[f64]>, effort: Effort) -> Res
     let mut method = Method::Lagrange;
     if !bound.is_finite() || !instance.is_feasible(&choice) {
         method = Method::Greedy;
-        choice = round::by_density(&instance);
-        round::fill(&instance, &mut choice);
-        bound = instance.rows().map(|(costs, _)| costs.iter().copied().fold(f64::INFINITY, f64::min)).sum();
+        choice = greedy(&instance);
+        bound = least(&instance);
     }
     let objective = instance.objective(&choice);
     // A search that went through every choice is its own proof. Rounding may lift the bound by the last bits.
     bound = if exact && method == Method::Lagrange { objective } else { bound.min(objective) };
-    let gap = if objective > bound { (objective - bound) / objective.abs().max(f64::MIN_POSITIVE) } else { 0.0 };
+    let gap = gap(objective, bound);
     Ok(Solution { choice, objective, bound, gap, prices, method })
+}
+
+/// By falling benefit per byte, the room that is left filled up. Always feasible.
+pub fn greedy(instance: &Instance) -> Vec<u8> {
+    let mut choice = round::by_density(instance);
+    round::fill(instance, &mut choice);
+    choice
+}
+
+/// How good a feasible choice made elsewhere is: the bound is that of [`solve`], prices are 0. Fails as [`solve`] does.
+pub fn judge(instance: &Instance, choice: Vec<u8>, effort: Effort) -> Result<Solution> {
+    instance.validate()?;
+    let found = dual::maximise(instance, None, effort.evaluations).map(|(_, bound)| bound);
+    let objective = instance.objective(&choice);
+    let bound = found.filter(|bound| bound.is_finite()).unwrap_or_else(|| least(instance)).min(objective);
+    let (gap, prices) = (gap(objective, bound), vec![0.0; instance.tiers()]);
+    Ok(Solution { choice, objective, bound, gap, prices, method: Method::Ranked })
+}
+
+/// What it would cost without any capacity.
+fn least(instance: &Instance) -> f64 {
+    instance.rows().map(|(costs, _)| costs.iter().copied().fold(f64::INFINITY, f64::min)).sum()
+}
+
+/// (objective - bound) / objective, at least 0.
+pub(super) fn gap(objective: f64, bound: f64) -> f64 {
+    if objective > bound { (objective - bound) / objective.abs().max(f64::MIN_POSITIVE) } else { 0.0 }
 }
 
 #[cfg(test)]

@@ -128,6 +128,7 @@ fn segment_input(
         current: segment.resident.load().as_ref().map_or(home, |resident| resident.tier),
         heat: heat(&key),
         duty,
+        hold: None,
     }
 }
 

@@ -14,8 +14,10 @@ use parking_lot::{Condvar, Mutex, RwLock};
 
 use super::calibrate::{Calibration, calibrate};
 use super::epoch::{self, EpochPlan, Inputs, PlannedMove, TierInput};
+use super::hold::Holds;
 use super::metrics::TieringMetrics;
 use super::needs::Needs;
+use super::policy::{Policy, PolicyKind};
 use super::record::{EpochRecord, EpochReport, MoveRecord, MoveStatus};
 use super::solver::Effort;
 use super::survey::{Origin, survey};
@@ -81,6 +83,10 @@ pub struct TieringOptions {
     pub max_budget_bytes: HashMap<String, u64>,
     /// Work of the solver.
     pub effort: Effort,
+    /// What decides where segments lie.
+    pub policy: PolicyKind,
+    /// What [`PolicyKind::Random`] draws from.
+    pub seed: u64,
 }
 
 impl Default for TieringOptions {
@@ -92,6 +98,8 @@ impl Default for TieringOptions {
             patience: Duration::from_secs(2),
             max_budget_bytes: HashMap::new(),
             effort: Effort::default(),
+            policy: PolicyKind::default(),
+            seed: 0,
         }
     }
 }
@@ -129,9 +137,11 @@ struct Shared {
     host: Weak<dyn TieringHost>,
     clock: Arc<dyn Clock>,
     options: TieringOptions,
+    policy: Box<dyn Policy>,
     /// Held for a whole epoch; the number of the last one.
     turn: Mutex<Option<u64>>,
     heat: RwLock<Heat>,
+    holds: Mutex<Holds>,
     calibration: RwLock<Option<Calibration>>,
     mover: Mover,
     metrics: TieringMetrics,
@@ -161,9 +171,11 @@ impl Tiering {
         let shared = Shared {
             host,
             clock,
+            policy: options.policy.policy(options.seed),
             options,
             turn: Mutex::new(None),
             heat: RwLock::default(),
+            holds: Mutex::default(),
             calibration: RwLock::default(),
             mover: Mover::default(),
             metrics: TieringMetrics::default(),
@@ -375,10 +387,14 @@ impl Shared {
         let mut tables = host.tables();
         tables.sort_by_key(|table| table.id);
         let (unix_us, start_us) = (self.clock.unix_us(), self.clock.now_us());
-        let (inputs, origins) = self.inputs(host, &tables, request.dry_run, fold)?;
-        let plan = epoch::plan(&inputs, self.options.effort)?;
+        let (mut inputs, origins) = self.inputs(host, &tables, request.dry_run, fold)?;
+        if self.policy.kind() == PolicyKind::Optimal {
+            self.holds.lock().mark(&mut inputs, id);
+        }
+        let plan = epoch::plan_by(self.policy.as_ref(), &inputs, self.options.effort)?;
         let solve_us = self.clock.now_us().saturating_sub(start_us);
         let mut report = report(id, unix_us, request, &inputs, &plan, solve_us);
+        report.epoch.policy = self.policy.kind().name().into();
         report.moves = records(&report.epoch, &tables, &inputs, &origins, &plan.moves);
         if request.dry_run {
             self.metrics.dry_runs.fetch_add(1, Ordering::Relaxed);
@@ -390,6 +406,8 @@ impl Shared {
         let start_us = self.clock.now_us();
         self.carry_out(host, request, &relocations, &mut report);
         report.epoch.move_us = self.clock.now_us().saturating_sub(start_us);
+        let done = plan.moves.iter().zip(&report.moves).filter(|(_, record)| record.status == MoveStatus::Done);
+        self.holds.lock().note(&inputs, id, done.map(|(planned, _)| (planned.segment, planned.to)));
         self.metrics.note(&report.epoch);
         *last = Some(id);
         self.save_heat(host, &tables)?;
@@ -544,6 +562,7 @@ fn report(
         bound_us: plan.bound_us,
         gap: plan.gap,
         solver: plan.method.name().into(),
+        policy: String::new(),
         solve_us,
         move_us: 0,
         prices: plan.prices.clone(),

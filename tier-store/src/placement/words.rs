@@ -29,3 +29,8 @@ pub(super) fn bytes(bytes: u64) -> String {
         b => format!("{b} bytes"),
     }
 }
+
+/// That a tier holds more than it may.
+pub(super) fn over_budget(tier: &str, over: u64, budget: u64) -> String {
+    format!("{tier} is {} over its budget of {}", bytes(over), bytes(budget))
+}

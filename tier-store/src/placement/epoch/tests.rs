@@ -24,7 +24,7 @@ fn segment(id: u64, current: u8, pattern: Pattern, reads: f32, values: f32) -> S
     let key = SegmentKey { table: TableId(1), chunk: ChunkId(id), column: ColumnId(0) };
     let charged_bytes = [MIB, MIB, 0, 0, 0, 0, 0, 0];
     let (current, duty) = (TierId(current), Duty::default());
-    SegmentInput { key, rows: 65_536, bytes: MIB, home_bytes: MIB, charged_bytes, current, heat, duty }
+    SegmentInput { key, rows: 65_536, bytes: MIB, home_bytes: MIB, charged_bytes, current, heat, duty, hold: None }
 }
 
 fn story(inputs: &Inputs, plan: &EpochPlan) -> String {

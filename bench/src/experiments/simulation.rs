@@ -1,0 +1,101 @@
+//! Placement policies on virtual time: [`terrace_tier_store::simulate`], all workloads by all policies.
+//!
+//! Regret is the reading time of a policy above that of a clairvoyant, who has the best placement for every epoch at hand.
+//! A row is the reading time under `optimal` to that under the best of the others.
+
+use std::time::Instant;
+
+use serde_json::json;
+use terrace_tier_store::placement::PolicyKind;
+use terrace_tier_store::simulate::{self, Course, Outcome, Scenario};
+
+use crate::bench::{Bench, Finding, Target};
+use crate::error::{Error, Result};
+use crate::row::Sample;
+use crate::statistics::median;
+
+/// As P5: never worse than the best by more than 3 %.
+const AGAINST_OTHERS: Target = Target::below(1.03, 1.0);
+const EPOCHS: u32 = 400;
+const QUICK_EPOCHS: u32 = 60;
+
+/// One table per workload, a line per policy.
+pub fn run(bench: &mut Bench) -> Result<()> {
+    let epochs = if bench.quick { QUICK_EPOCHS } else { EPOCHS };
+    for scenario in Scenario::ALL {
+        println!(
+            "  {:<13}{:<9}{:>10}{:>10}{:>8}{:>11}{:>7}{:>10}{:>10}",
+            scenario.name(),
+            "policy",
+            "regret %",
+            "to fixed",
+            "moves",
+            "MB moved",
+            "flips",
+            "unearned",
+            "epochs/s"
+        );
+        let mut all: Vec<(PolicyKind, Vec<f64>)> = Vec::new();
+        for policy in PolicyKind::ALL {
+            let (mut ratios, mut seed) = (Vec::new(), 0);
+            while bench.another(ratios.len()) {
+                seed += 1;
+                let course = Course::new(scenario, seed, epochs).map_err(fault)?;
+                let start = Instant::now();
+                let outcome = simulate::run(&course, policy).map_err(fault)?;
+                let seconds = start.elapsed().as_secs_f64();
+                keep(bench, (scenario, policy), &outcome, seconds);
+                if seed == 1 {
+                    line(policy, &outcome, f64::from(epochs) / seconds);
+                }
+                ratios.push(1.0 + outcome.regret());
+            }
+            all.push((policy, ratios));
+        }
+        add(bench, scenario, epochs, &all);
+    }
+    Ok(())
+}
+
+fn line(policy: PolicyKind, outcome: &Outcome, rate: f64) {
+    println!(
+        "  {:<13}{:<9}{:>10.1}{:>10.1}{:>8}{:>11.1}{:>7}{:>10}{rate:>10.0}",
+        "",
+        policy.name(),
+        outcome.regret() * 100.0,
+        outcome.regret_to_fixed() * 100.0,
+        outcome.moves,
+        outcome.moved_bytes as f64 / 1e6,
+        outcome.flips,
+        outcome.unearned_flips
+    );
+}
+
+fn keep(bench: &mut Bench, (scenario, policy): (Scenario, PolicyKind), outcome: &Outcome, seconds: f64) {
+    let sample = Sample::new(seconds * 1e3)
+        .with("regret", outcome.regret())
+        .with("regret_to_fixed", outcome.regret_to_fixed())
+        .with("moves", outcome.moves as f64)
+        .with("moved_bytes", outcome.moved_bytes as f64)
+        .with("flips", outcome.flips as f64)
+        .with("unearned_flips", outcome.unearned_flips as f64);
+    bench.keep(policy.name(), scenario.name(), sample);
+}
+
+/// The row: seeds are its runs.
+fn add(bench: &mut Bench, scenario: Scenario, epochs: u32, all: &[(PolicyKind, Vec<f64>)]) {
+    let Some((optimal, others)) = all.split_first() else { return };
+    let Some(best) = others.iter().min_by(|a, b| median(&a.1).total_cmp(&median(&b.1))) else { return };
+    let values: Vec<f64> = optimal.1.iter().zip(&best.1).map(|(ours, theirs)| ours / theirs).collect();
+    bench.add(Finding {
+        sides: (optimal.0.name(), best.0.name()),
+        what: &format!("{}, against {}", scenario.name(), best.0.name()),
+        values: &values,
+        target: AGAINST_OTHERS,
+        params: json!({ "epochs": epochs, "scenario": scenario.name() }),
+    });
+}
+
+fn fault(error: terrace_tier_store::Error) -> Error {
+    Error::failed(error.to_string())
+}

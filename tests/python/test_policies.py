@@ -1,0 +1,94 @@
+"""Placement policies of a real server, chosen by `tiering.policy`."""
+
+import subprocess
+
+import pyarrow
+import pytest
+
+from server import BINARY, Server
+
+ROWS = 262_144
+BUDGET = 2 << 20
+POLICIES = ["optimal", "density", "lru", "lfu", "column", "chunk", "random", "static"]
+ALL = "select count(*) as n, sum(k) as k, sum(x) as x, count(s) as s from t"
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """A data directory with a table of four chunks, clustered by `k`; a number column of a chunk has 512 KiB."""
+    folder = tmp_path_factory.mktemp("policies") / "data"
+    with Server(folder) as server:
+        server.query("create table t (k bigint, x double, s varchar)")
+        table = pyarrow.table({
+            "k": pyarrow.array([n * 7919 for n in range(ROWS)], pyarrow.int64()),
+            "x": pyarrow.array([n * 0.37 for n in range(ROWS)], pyarrow.float64()),
+            "s": pyarrow.array([f"row {n}" for n in range(ROWS)], pyarrow.string()),
+        })
+        with server.connect() as connection, connection.cursor() as cursor:
+            cursor.adbc_ingest("t", table, mode="append")
+    return folder
+
+
+def start(folder, policy):
+    return Server(folder, "--dram-budget", str(BUDGET), "--set", "tiering.interval=1h",
+                  "--set", f"tiering.policy={policy}")
+
+
+def read(server, chunk, times=1):
+    """Reads columns `k` and `x` of one chunk."""
+    first, last = chunk * 65_536 * 7919, ((chunk + 1) * 65_536 - 1) * 7919
+    for _ in range(times):
+        server.query(f"select sum(x) from t where k between {first} and {last}")
+
+
+def in_dram(server):
+    rows = server.query("select chunk, column_name from system.segments where table_name = 't' and tier = 'dram'")
+    chunks = sorted(row["chunk"] for row in server.query("select chunk from system.chunks").to_pylist())
+    return {(chunks.index(row["chunk"]), row["column_name"]) for row in rows.to_pylist()}
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_every_policy_obeys_the_budget_and_signs_its_epochs(data, policy):
+    with start(data, policy) as server:
+        answer = server.query(ALL).to_pylist()
+        for chunk in (0, 3, 3):
+            read(server, chunk)
+            server.epoch()
+            assert server.tiers()["dram"]["used_bytes"] <= BUDGET
+        server.query("alter table t pin columns (s) chunks 1 to 1 to dram")
+        server.epoch()
+        said = server.query("select policy, gap from system.epochs order by epoch desc limit 1").to_pylist()[0]
+        assert said["policy"] == policy and 0 <= said["gap"] < 1
+        rules = server.query("select met from system.placement_rules").to_pylist()
+        assert [rule["met"] for rule in rules] == [True]
+        server.query("alter table t drop placement rules")
+        assert server.query(ALL).to_pylist() == answer
+
+
+def test_lru_keeps_what_was_read_last(data):
+    with start(data, "lru") as server:
+        for chunk in (1, 2, 0, 3):
+            read(server, chunk)
+            server.epoch()
+        # Four number columns fit.
+        assert in_dram(server) == {(0, "k"), (0, "x"), (3, "k"), (3, "x")}
+        reasons = {row["reason"] for row in server.query(
+            "select reason from system.moves where epoch = (select max(epoch) from system.moves)").to_pylist()}
+        assert any("last read" in reason for reason in reasons), reasons
+        assert not any("price" in reason or "saves" in reason for reason in reasons), reasons
+
+
+def test_static_does_not_move_what_lies(data):
+    with start(data, "static") as server:
+        server.epoch()
+        before = in_dram(server)
+        read(server, 3, times=20)
+        server.epoch()
+        assert in_dram(server) == before != set()
+
+
+def test_an_unknown_policy_is_refused_with_the_known_ones(tmp_path):
+    asked = [BINARY, "serve", "--data-dir", str(tmp_path), "--set", "tiering.policy=fifo"]
+    done = subprocess.run(asked, capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode != 0
+    assert "tiering.policy" in done.stderr and "`lru`" in done.stderr, done.stderr

@@ -1,0 +1,95 @@
+#![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+
+use super::*;
+use crate::heat::{Pattern, SegmentHeat};
+use crate::placement::cost::TierCost;
+use crate::placement::duty::Duty;
+use crate::placement::epoch::{MAX_TIERS, TierInput, plan};
+use crate::placement::solver::Effort;
+use crate::table::{ChunkId, ColumnId, TableId};
+use crate::tier::TierKind;
+
+const MIB: u64 = 1 << 20;
+
+/// Two segments of 1 MiB; room for one in DRAM and for one in NVM if any lies there.
+fn inputs(places: [u8; 2], reads: [f32; 2]) -> Inputs {
+    let nvm_bytes = if places.contains(&1) { MIB } else { 0 };
+    let segment = |n: usize| {
+        let mut heat = SegmentHeat::default();
+        let sequential = Pattern::Sequential as usize;
+        (heat.accesses[sequential], heat.values[sequential]) = (reads[n], reads[n] * 65_536.0);
+        let mut charged_bytes = [0; MAX_TIERS];
+        charged_bytes[..2].fill(MIB);
+        let key = SegmentKey { table: TableId(1), chunk: ChunkId(n as u64), column: ColumnId(0) };
+        let (current, duty) = (TierId(places[n]), Duty::default());
+        SegmentInput { key, rows: 65_536, bytes: MIB, home_bytes: MIB, charged_bytes, current, heat, duty, hold: None }
+    };
+    let tier =
+        |name: &str, kind, budget_bytes| TierInput { name: name.into(), budget_bytes, cost: TierCost::typical(kind) };
+    let tiers = vec![
+        tier("dram", TierKind::Dram, Some(MIB)),
+        tier("nvm", TierKind::Nvm, Some(nvm_bytes)),
+        tier("ssd", TierKind::Ssd, None),
+    ];
+    Inputs { tiers, segments: vec![segment(0), segment(1)], payback_epochs: 4.0, rules: Vec::new() }
+}
+
+/// Segment 0 rose to `places[0]` and segment 1 sank to `places[1]` in epoch 10, when both were read so often.
+fn moved(places: [u8; 2], reads: [f32; 2]) -> Holds {
+    let mut holds = Holds::default();
+    let mut before = inputs([2, 0], reads);
+    before.tiers = inputs(places, reads).tiers;
+    holds.note(&before, 9, std::iter::empty());
+    holds.note(&before, 10, [(0, TierId(places[0])), (1, TierId(places[1]))].into_iter());
+    holds
+}
+
+/// The moves that an epoch would make.
+fn moves(holds: &Holds, mut inputs: Inputs, epoch: u64) -> Vec<(usize, u8)> {
+    holds.mark(&mut inputs, epoch);
+    plan(&inputs, Effort::default()).unwrap().moves.iter().map(|planned| (planned.segment, planned.to.0)).collect()
+}
+
+#[test]
+fn neither_turns_back_before_the_move_could_pay() {
+    let holds = moved([0, 2], [10.0, 8.0]);
+    let swing = || inputs([0, 2], [8.0, 14.0]);
+    for epoch in 11..=14 {
+        assert_eq!(moves(&holds, swing(), epoch), [], "epoch {epoch}");
+    }
+    assert!(moves(&holds, swing(), 15).contains(&(1, 0)), "later it may");
+}
+
+#[test]
+fn heat_that_changed_by_a_factor_turns_it() {
+    let holds = moved([0, 2], [10.0, 8.0]);
+    assert!(moves(&holds, inputs([0, 2], [4.9, 16.1]), 11).contains(&(1, 0)));
+    assert_eq!(moves(&holds, inputs([0, 2], [5.1, 15.9]), 11), []);
+    // What is twice as hot as the one that rose takes its place.
+    assert_eq!(moves(&holds, inputs([0, 2], [9.0, 16.5]), 11), []);
+    assert!(moves(&holds, inputs([0, 2], [9.0, 20.0]), 11).contains(&(1, 0)));
+}
+
+#[test]
+fn other_budgets_or_rules_end_all_holds() {
+    let holds = moved([0, 2], [10.0, 8.0]);
+    let mut smaller = inputs([0, 2], [10.0, 8.0]);
+    (smaller.tiers[0].budget_bytes, smaller.tiers[1].budget_bytes) = (Some(0), Some(0));
+    assert_eq!(moves(&holds, smaller, 11), [(0, 2)]);
+    let mut ruled = inputs([0, 2], [8.0, 14.0]);
+    ruled.rules.push("rule 1".into());
+    assert!(moves(&holds, ruled, 11).contains(&(1, 0)));
+}
+
+#[test]
+fn going_on_in_the_same_direction_is_free() {
+    // Rose to NVM; DRAM is empty now.
+    let holds = moved([1, 2], [10.0, 1.0]);
+    assert_eq!(moves(&holds, inputs([1, 2], [11.0, 0.0]), 11), [(0, 0)]);
+    // Sank to NVM; now it is as cold as can be and another one wants the room.
+    let holds = moved([2, 1], [8.0, 8.0]);
+    let mut full = inputs([2, 1], [50.0, 0.5]);
+    full.segments[1].hold = Some(Hold::Sank);
+    assert_eq!(turn_us(&full.segments[1], TierId(2), 9.0), 0.0);
+    assert!(moves(&holds, full, 11).contains(&(0, 0)));
+}

@@ -1,0 +1,153 @@
+//! A run of a policy over a course, and what it came to.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::course::{Course, reading_us};
+use super::world::{COLUMNS, ROWS, SEGMENTS, World};
+use crate::clock::{Clock, ManualClock};
+use crate::error::Result;
+use crate::heat::{Pattern, SegmentKey};
+use crate::placement::solver::Effort;
+use crate::placement::{EpochReport, EpochRequest, MoveStatus, PolicyKind, Tiering, TieringHost, TieringOptions};
+
+/// Between two epochs, in virtual time.
+const INTERVAL: Duration = Duration::from_secs(60);
+/// Enough for so few segments; most of an epoch's time is this.
+const EFFORT: Effort = Effort { evaluations: 16, nodes: 2_000 };
+/// Epochs at the start that are not measured: everything comes from home.
+const WARM_UP: usize = 10;
+/// A segment that turns back within so many epochs flips.
+pub const FLIP_EPOCHS: u64 = 4;
+/// A flip is earned when the heat of the segment changed by this factor in between.
+pub const FLIP_FACTOR: f64 = 2.0;
+
+/// What a run came to, the first epochs left out.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Outcome {
+    /// Epochs measured.
+    pub epochs: u64,
+    /// Time of all reads, in microseconds.
+    pub reading_us: f64,
+    /// The same if every epoch had begun with the best placement for it: no policy can do better.
+    pub best_us: f64,
+    /// The same under the one placement that is best for the run as a whole.
+    pub fixed_us: f64,
+    /// Moves carried out.
+    pub moves: u64,
+    /// Moves given up.
+    pub skipped: u64,
+    /// Bytes moved.
+    pub moved_bytes: u64,
+    /// Time of the moves, in microseconds.
+    pub moving_us: u64,
+    /// Moves that turn back within [`FLIP_EPOCHS`].
+    pub flips: u64,
+    /// Those of segments whose own heat changed by less than [`FLIP_FACTOR`] in between: the heat of others moved them.
+    pub unearned_flips: u64,
+}
+
+impl Outcome {
+    /// Reading time above that of a clairvoyant, as a part of it.
+    pub fn regret(&self) -> f64 {
+        self.reading_us / self.best_us.max(f64::MIN_POSITIVE) - 1.0
+    }
+
+    /// Reading time above that of the best fixed placement, as a part of it; below 0 where adapting pays.
+    pub fn regret_to_fixed(&self) -> f64 {
+        self.reading_us / self.fixed_us.max(f64::MIN_POSITIVE) - 1.0
+    }
+}
+
+/// One epoch of a run, as it ended.
+pub(super) struct Step<'a> {
+    pub(super) epoch: u32,
+    pub(super) world: &'a World,
+    pub(super) reading_us: f64,
+    pub(super) report: &'a EpochReport,
+}
+
+/// Runs `policy` over a course. Fails when an epoch does.
+pub fn run(course: &Course, policy: PolicyKind) -> Result<Outcome> {
+    run_with(course, policy, |_| {})
+}
+
+/// As [`run`], and shows every epoch.
+pub(super) fn run_with(course: &Course, policy: PolicyKind, mut show: impl FnMut(&Step<'_>)) -> Result<Outcome> {
+    let world = World::new()?;
+    let host: Arc<dyn TieringHost> = Arc::clone(&world) as _;
+    let clock: Arc<ManualClock> = Arc::clone(&world.clock);
+    let options = TieringOptions { policy, seed: course.seed, effort: EFFORT, ..TieringOptions::default() };
+    let rate = options.background_bytes_per_s;
+    let tiering = Tiering::new(Arc::downgrade(&host), clock as Arc<dyn Clock>, options);
+    let (mut outcome, mut flips) = (Outcome::default(), Flips::default());
+    for (epoch, reads) in (0..).zip(&course.reads) {
+        for (tier, lost) in course.scenario.events(epoch) {
+            world.lose(tier, lost);
+            // What moves because a device comes or goes is no flip.
+            flips = Flips::default();
+        }
+        let reading_us = reading_us(&world, reads, |at| world.place(at));
+        scan(&world, reads);
+        world.clock.advance(INTERVAL);
+        let request = EpochRequest { dry_run: false, reason: "interval".into(), bytes_per_s: rate };
+        let report = tiering.run_epoch(request)?;
+        let (turned, unearned) = flips.note(&world, &tiering, &report);
+        show(&Step { epoch, world: &world, reading_us, report: &report });
+        if (epoch as usize) < WARM_UP {
+            continue;
+        }
+        let at = |of: &[f64]| of.get(epoch as usize).copied().unwrap_or(0.0);
+        outcome.epochs += 1;
+        outcome.reading_us += reading_us;
+        outcome.best_us += at(&course.best_us);
+        outcome.fixed_us += at(&course.fixed_us);
+        outcome.moves += u64::from(report.epoch.moves_done);
+        outcome.skipped += u64::from(report.epoch.moves_skipped);
+        outcome.moved_bytes += report.epoch.moved_bytes;
+        outcome.moving_us += report.epoch.move_us;
+        outcome.flips += turned;
+        outcome.unearned_flips += unearned;
+    }
+    Ok(outcome)
+}
+
+/// Counts the reads as scans do.
+fn scan(world: &World, reads: &[u32]) {
+    for (at, scans) in reads.iter().enumerate() {
+        let segment = world.segment(at).and_then(|(chunk, column)| chunk.segments.get(column));
+        let Some(segment) = segment else { continue };
+        (0..*scans).for_each(|_| segment.counters.record(Pattern::Sequential, ROWS.into()));
+    }
+}
+
+/// The last move of every segment.
+#[derive(Default)]
+struct Flips {
+    /// By chunk and column: when, whether up, and how hot.
+    last: HashMap<(u64, usize), (u64, bool, f64)>,
+}
+
+impl Flips {
+    /// Takes note of an epoch's moves; how many turned back, and how many of these for no good reason.
+    fn note(&mut self, world: &World, tiering: &Tiering, report: &EpochReport) -> (u64, u64) {
+        let (mut flips, mut unearned) = (0, 0);
+        let rank = |name: &str| super::world::TIERS.iter().position(|tier| *tier == name);
+        for record in report.moves.iter().filter(|record| record.status == MoveStatus::Done) {
+            let Some(column) = COLUMNS.iter().position(|name| *name == record.column) else { continue };
+            let at = record.chunk as usize * COLUMNS.len() + column;
+            let Some((chunk, column)) = world.segment(at).filter(|_| at < SEGMENTS) else { continue };
+            let Some(segment) = chunk.segments.get(column) else { continue };
+            let heat = f64::from(tiering.heat(&SegmentKey::of(chunk, segment)).total());
+            let up = rank(&record.to) < rank(&record.from);
+            let now = (report.epoch.id, up, heat);
+            let Some((epoch, was_up, before)) = self.last.insert((record.chunk, column), now) else { continue };
+            if was_up != up && report.epoch.id - epoch <= FLIP_EPOCHS {
+                flips += 1;
+                unearned += u64::from(heat.max(before) < FLIP_FACTOR * heat.min(before));
+            }
+        }
+        (flips, unearned)
+    }
+}

@@ -1,0 +1,132 @@
+//! What every workload must come to under `optimal`, and its story as a text.
+//!
+//! The texts lie in `traces/`. A policy that decides otherwise fails here; where that is meant, run the tests with
+//! `TERRACE_TEST_REWRITE_TRACES=1` and read the difference. Seeds that once broke a bound are kept in [`FOUND`].
+#![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+
+use std::path::Path;
+
+use super::*;
+use crate::placement::PolicyKind;
+
+const EPOCHS: u32 = 120;
+
+/// Seeds that broke a bound, with their workloads; they run with those of [`SEEDS`].
+const FOUND: &[(Scenario, u64)] = &[];
+const SEEDS: std::ops::Range<u64> = 1..5;
+
+/// The most that `optimal` may lose against a clairvoyant, and against the best placement that never changes; and the part
+/// of its moves that may turn back early.
+fn bounds(scenario: Scenario) -> (f64, f64, f64) {
+    match scenario {
+        Scenario::Stable | Scenario::FullScan | Scenario::Tenants => (0.25, 0.04, 0.03),
+        Scenario::Loss => (0.25, 0.08, 0.03),
+        Scenario::Drift => (0.6, -0.5, 0.12),
+        Scenario::Periodic => (1.0, 0.0, 0.15),
+        Scenario::Alternation => (1.6, 0.25, 0.1),
+    }
+}
+
+fn courses(scenario: Scenario) -> impl Iterator<Item = Course> {
+    let found = FOUND.iter().filter(move |(of, _)| *of == scenario).map(|(_, seed)| *seed);
+    SEEDS.chain(found).map(move |seed| Course::new(scenario, seed, EPOCHS).unwrap())
+}
+
+#[test]
+fn optimal_keeps_the_bounds_of_every_workload() {
+    for scenario in Scenario::ALL {
+        let (regret, to_fixed, flips) = bounds(scenario);
+        for course in courses(scenario) {
+            let case = format!("{}, seed {}", scenario.name(), course.seed);
+            let outcome = run(&course, PolicyKind::Optimal).unwrap();
+            assert!((0.0..=regret).contains(&outcome.regret()), "{case}: {outcome:?}");
+            assert!(outcome.regret_to_fixed() <= to_fixed, "{case}: {outcome:?}");
+            assert!(outcome.flips as f64 <= outcome.moves as f64 * flips, "{case}: {outcome:?}");
+        }
+    }
+}
+
+#[test]
+fn optimal_is_hardly_ever_behind_another_policy() {
+    for scenario in Scenario::ALL.into_iter().filter(|scenario| *scenario != Scenario::Alternation) {
+        let course = Course::new(scenario, 1, EPOCHS).unwrap();
+        let optimal = run(&course, PolicyKind::Optimal).unwrap().reading_us;
+        for policy in PolicyKind::ALL {
+            let other = run(&course, policy).unwrap().reading_us;
+            assert!(optimal <= other * 1.06, "{}, {}: {optimal} {other}", scenario.name(), policy.name());
+        }
+    }
+}
+
+#[test]
+fn one_scan_of_everything_does_not_displace_the_hot_set() {
+    let [with, without] = [Scenario::FullScan, Scenario::Stable].map(|scenario| {
+        let course = Course::new(scenario, 3, 40).unwrap();
+        let outcome = run(&course, PolicyKind::Optimal).unwrap();
+        outcome.reading_us - outcome.fixed_us
+    });
+    let course = Course::new(Scenario::FullScan, 3, 40).unwrap();
+    let mean_us = run(&course, PolicyKind::Optimal).unwrap().reading_us / 30.0;
+    assert!(with - without < mean_us, "costs less than one more epoch: {with} {without} {mean_us}");
+}
+
+#[test]
+fn a_lost_device_comes_back_into_use() {
+    let course = Course::new(Scenario::Loss, 2, 60).unwrap();
+    let mut by_epoch = Vec::new();
+    outcome::run_with(&course, PolicyKind::Optimal, |step| {
+        let on_nvm = (0..world::SEGMENTS).filter(|at| step.world.place(*at) == 1).count();
+        by_epoch.push((on_nvm, step.report.epoch.moves_skipped));
+    })
+    .unwrap();
+    let [(_, from, to), (_, home_from, home_to)] = scenario::LOSSES.map(|(tier, a, b)| (tier, a as usize, b as usize));
+    assert!(by_epoch[from..to].iter().all(|(on_nvm, _)| *on_nvm == 0), "{by_epoch:?}");
+    assert!(by_epoch[to].0 > 10, "at once: {by_epoch:?}");
+    let given_up = |range: std::ops::Range<usize>| by_epoch[range].iter().map(|(_, skipped)| skipped).sum::<u32>();
+    assert!(given_up(home_from..home_to) > 0 && given_up(home_to..60) == 0, "{by_epoch:?}");
+}
+
+#[test]
+fn the_same_seed_gives_the_same_outcome() {
+    for policy in PolicyKind::ALL {
+        let outcome = || run(&Course::new(Scenario::Tenants, 9, 30).unwrap(), policy).unwrap();
+        assert_eq!(outcome(), outcome(), "{policy:?}");
+    }
+    let other = |seed| run(&Course::new(Scenario::Tenants, seed, 30).unwrap(), PolicyKind::Optimal).unwrap();
+    assert_ne!(other(9), other(10));
+}
+
+#[test]
+fn the_stories_are_as_written() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/simulate/traces");
+    let rewrite = std::env::var_os("TERRACE_TEST_REWRITE_TRACES").is_some();
+    let optimal = Scenario::ALL.map(|scenario| (scenario, PolicyKind::Optimal));
+    let mut changed = Vec::new();
+    for (scenario, policy) in optimal.into_iter().chain([(Scenario::FullScan, PolicyKind::Lru)]) {
+        let told = trace(&Course::new(scenario, 1, 36).unwrap(), policy).unwrap();
+        let file = folder.join(format!("{}-{}.txt", scenario.name(), policy.name()));
+        if rewrite {
+            std::fs::write(&file, &told).unwrap();
+        }
+        if std::fs::read_to_string(&file).unwrap_or_default() != told {
+            changed.push(file);
+        }
+    }
+    assert!(changed.is_empty(), "other stories; TERRACE_TEST_REWRITE_TRACES=1 if that is meant: {changed:?}");
+}
+
+/// For a look at all figures: `cargo test --release -p terrace-tier-store --lib figures -- --ignored --nocapture`.
+#[test]
+#[ignore = "prints only"]
+#[allow(clippy::print_stdout, clippy::disallowed_methods)]
+fn figures() {
+    for scenario in Scenario::ALL {
+        for policy in PolicyKind::ALL {
+            let start = std::time::Instant::now();
+            let outcome = run(&Course::new(scenario, 1, 200).unwrap(), policy).unwrap();
+            let seconds = start.elapsed().as_secs_f64();
+            println!("{} {} {:.3} {:.3}", scenario.name(), policy.name(), outcome.regret(), outcome.regret_to_fixed());
+            println!("    {outcome:?} {:.0}/s", 200.0 / seconds);
+        }
+    }
+}

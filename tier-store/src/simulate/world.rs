@@ -1,0 +1,314 @@
+//! A store of one table on simulated devices: tiers and a home that take virtual time and can be lost.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use arrow::array::{ArrayRef, Int32Array, Int64Array, RecordBatch};
+use arrow::buffer::Buffer;
+
+use crate::clock::{Clock, ManualClock};
+use crate::error::{Error, Result};
+use crate::migrate::{HomeTier, Probe};
+use crate::placement::{Calibration, EpochReport, TableSnapshot, TierCost, TierProfile, TieringHost};
+use crate::table::{
+    Chunk, ChunkEntry, ChunkId, ColumnId, Home, Rules, Segment, TableDefinition, TableId, TableName, TableStatistics,
+};
+use crate::tier::codec::DecompressionRates;
+use crate::tier::dram::DramTier;
+use crate::tier::{Account, MemoryTier, SegmentBytes, TierId, TierKind, codec};
+
+/// Chunks of the table.
+pub(super) const CHUNKS: usize = 40;
+/// Its columns; the first is twice as wide as the second.
+pub(super) const COLUMNS: [&str; 2] = ["wide", "narrow"];
+/// Segments, in the order of chunks and then columns.
+pub(super) const SEGMENTS: usize = CHUNKS * COLUMNS.len();
+/// Rows of a chunk.
+pub(super) const ROWS: u32 = 1000;
+/// Names of the tiers, the home last.
+pub(super) const TIERS: [&str; 3] = ["dram", "nvm", "ssd"];
+/// Budgets of the memory tiers, as shares of all bytes.
+const SHARES: [f64; 2] = [0.2, 0.2];
+/// Bytes that one byte stands for.
+const SCALE: f64 = 128.0;
+
+/// What a tier of this kind costs here.
+fn cost(kind: TierKind) -> TierCost {
+    let mut cost = TierCost::typical(kind);
+    cost.patterns.iter_mut().for_each(|pattern| pattern.bytes_per_us /= SCALE);
+    cost.granule_bytes = cost.granule_bytes.map(|_| 1);
+    cost
+}
+
+fn lost(action: &'static str, device: &str) -> Error {
+    Error::Io { action, path: PathBuf::from(device), errno: Some(libc::EIO), message: "the device is lost".into() }
+}
+
+/// A device that takes time and can be lost.
+#[derive(Debug)]
+struct Device {
+    name: &'static str,
+    cost: TierCost,
+    clock: Arc<ManualClock>,
+    lost: AtomicBool,
+}
+
+impl Device {
+    fn new(name: &'static str, kind: TierKind, clock: &Arc<ManualClock>) -> Arc<Self> {
+        Arc::new(Self { name, cost: cost(kind), clock: Arc::clone(clock), lost: AtomicBool::new(false) })
+    }
+
+    /// Takes the time of one sweep over so many bytes.
+    fn sweep(&self, action: &'static str, bytes: usize) -> Result<()> {
+        if self.lost.load(Ordering::Relaxed) {
+            return Err(lost(action, self.name));
+        }
+        self.clock.sleep(Duration::from_micros(self.cost.sweep_us(bytes as u64) as u64));
+        Ok(())
+    }
+}
+
+/// A memory tier on a simulated device.
+#[derive(Debug)]
+struct SimulatedTier {
+    memory: DramTier,
+    kind: TierKind,
+    device: Arc<Device>,
+}
+
+impl MemoryTier for SimulatedTier {
+    fn id(&self) -> TierId {
+        self.memory.id()
+    }
+
+    fn name(&self) -> &str {
+        self.memory.name()
+    }
+
+    fn kind(&self) -> TierKind {
+        self.kind
+    }
+
+    fn emulated(&self) -> bool {
+        true
+    }
+
+    fn describe(&self) -> String {
+        "simulated".into()
+    }
+
+    fn account(&self) -> &Arc<Account> {
+        self.memory.account()
+    }
+
+    fn charged_bytes(&self, len: usize) -> u64 {
+        self.memory.charged_bytes(len)
+    }
+
+    fn store(&self, image: &[u8]) -> Result<SegmentBytes> {
+        self.device.sweep("write", image.len())?;
+        self.memory.store(image)
+    }
+}
+
+/// The home: one file that all chunks share.
+struct SimulatedHome {
+    device: Arc<Device>,
+    account: Arc<Account>,
+    file: Vec<u8>,
+}
+
+impl HomeTier for SimulatedHome {
+    fn name(&self) -> &str {
+        self.device.name
+    }
+
+    fn account(&self) -> &Arc<Account> {
+        &self.account
+    }
+
+    fn describe(&self) -> String {
+        "simulated".into()
+    }
+
+    fn probe(&self) -> Option<Probe> {
+        None
+    }
+
+    fn check(&self, _chunk: &Arc<Chunk>) -> Result<()> {
+        self.device.sweep("read", 0)
+    }
+
+    fn read_image(&self, chunk: &Arc<Chunk>, column: usize) -> Result<Buffer> {
+        let segment = chunk.segments.get(column).ok_or_else(|| lost("find a column on", self.device.name))?;
+        let home = &segment.home;
+        self.device.sweep("read", home.len as usize)?;
+        let range = home.offset as usize..(home.offset + home.len) as usize;
+        let stored = Buffer::from(self.file.get(range).ok_or_else(|| lost("read past the end of", self.device.name))?);
+        codec::image(home, chunk.schema.field(column).data_type(), chunk.rows as usize, stored)
+    }
+}
+
+/// The store.
+pub(super) struct World {
+    /// Its time.
+    pub(super) clock: Arc<ManualClock>,
+    devices: Vec<Arc<Device>>,
+    tiers: Vec<Arc<dyn MemoryTier>>,
+    budgets: Vec<u64>,
+    home: SimulatedHome,
+    chunks: Arc<[ChunkEntry]>,
+    statistics: Arc<TableStatistics>,
+}
+
+impl World {
+    /// Everything at home; budgets as shares of all bytes.
+    pub(super) fn new() -> Result<Arc<Self>> {
+        let clock = Arc::new(ManualClock::default());
+        let (batch, encoded) = file()?;
+        let bytes = encoded.bytes.len() as u64;
+        let chunk = |id: u64, homes: Vec<Home>| {
+            let segments = Segment::of_file((0..).map(ColumnId), homes);
+            let (table, path) = (TableId(1), PathBuf::new());
+            let chunk = Chunk::new(table, ChunkId(id), ROWS, batch.schema(), path, bytes, segments);
+            ChunkEntry { chunk: Arc::new(chunk), deletions: None, place: id }
+        };
+        let chunks: Arc<[ChunkEntry]> = (0..CHUNKS as u64).map(|id| chunk(id, encoded.homes.clone())).collect();
+        let definition = TableDefinition::new(TableName::new("public", "t"), batch.schema());
+        let devices: Vec<_> = TIERS
+            .into_iter()
+            .zip([TierKind::Dram, TierKind::Nvm, TierKind::Ssd])
+            .map(|(name, kind)| Device::new(name, kind, &clock))
+            .collect();
+        let all: u64 = chunks.iter().flat_map(|entry| entry.chunk.segments.iter()).map(|s| s.bytes()).sum();
+        let budgets: Vec<u64> = SHARES.iter().map(|share| (all as f64 * share) as u64).collect();
+        let kinds = [TierKind::Dram, TierKind::Nvm];
+        let tiers =
+            (0..).map(TierId).zip(kinds).zip(devices.iter().zip(&budgets)).map(|((id, kind), (device, budget))| {
+                let memory = DramTier::new(id, Account::new(device.name, *budget));
+                Arc::new(SimulatedTier { memory, kind, device: Arc::clone(device) }) as Arc<dyn MemoryTier>
+            });
+        let tiers = tiers.collect();
+        let device = devices.last().cloned().ok_or_else(|| Error::Invalid("a world needs a home".into()))?;
+        let home = SimulatedHome { device, account: Account::new("ssd", u64::MAX), file: encoded.bytes };
+        let statistics = Arc::new(TableStatistics::empty(&definition));
+        Ok(Arc::new(Self { clock, devices, tiers, budgets, home, chunks, statistics }))
+    }
+
+    /// Chunk and position of the column of a segment.
+    pub(super) fn segment(&self, at: usize) -> Option<(&Arc<Chunk>, usize)> {
+        Some((&self.chunks.get(at / COLUMNS.len())?.chunk, at % COLUMNS.len()))
+    }
+
+    /// The tier a segment lies on.
+    pub(super) fn place(&self, at: usize) -> usize {
+        let segment = self.segment(at).and_then(|(chunk, column)| chunk.segments.get(column));
+        let resident = segment.and_then(|segment| segment.resident.load_full());
+        resident.map_or(self.tiers.len(), |resident| usize::from(resident.tier.0))
+    }
+
+    /// Bytes that the memory tiers may hold, when all are there.
+    pub(super) fn budgets(&self) -> &[u64] {
+        &self.budgets
+    }
+
+    /// Bytes that a segment is charged on a tier, and those that a read of it moves there.
+    pub(super) fn bytes(&self, at: usize, tier: usize) -> (u64, u64) {
+        let Some(segment) = self.segment(at).and_then(|(chunk, column)| chunk.segments.get(column)) else {
+            return (0, 0);
+        };
+        match self.tiers.get(tier) {
+            Some(tier) => (tier.charged_bytes(segment.bytes() as usize), segment.bytes()),
+            None => (0, segment.home.len),
+        }
+    }
+
+    /// The cost profile of a tier.
+    pub(super) fn cost(&self, tier: usize) -> Option<&TierCost> {
+        self.devices.get(tier).map(|device| &device.cost)
+    }
+
+    /// Takes a device away, with what lies on it, or gives it back empty. A home that is lost keeps what it has.
+    pub(super) fn lose(&self, tier: usize, lost: bool) {
+        let Some(device) = self.devices.get(tier) else { return };
+        device.lost.store(lost, Ordering::Relaxed);
+        let Some(memory) = self.tiers.get(tier) else { return };
+        memory.account().set_limit_bytes(if lost { 0 } else { self.budgets.get(tier).copied().unwrap_or(0) });
+        for at in (0..SEGMENTS).filter(|at| lost && self.place(*at) == tier) {
+            if let Some(segment) = self.segment(at).and_then(|(chunk, column)| chunk.segments.get(column)) {
+                segment.resident.store(None);
+            }
+        }
+    }
+}
+
+/// The file of every chunk: values that fill their width.
+fn file() -> Result<(RecordBatch, codec::EncodedChunk)> {
+    let mixed = |n: u32| (i64::from(n) + 1).wrapping_mul(0x5851_F42D_4C95_7F2D);
+    let wide: ArrayRef = Arc::new(Int64Array::from_iter_values((0..ROWS).map(mixed)));
+    let narrow: ArrayRef = Arc::new(Int32Array::from_iter_values((0..ROWS).map(|n| (mixed(n) >> 32) as i32)));
+    let [first, second] = COLUMNS;
+    let batch = RecordBatch::try_from_iter([(first, wide), (second, narrow)])?;
+    let encoded = codec::encode_chunk(&batch)?;
+    Ok((batch, encoded))
+}
+
+impl TieringHost for World {
+    fn tables(&self) -> Vec<TableSnapshot> {
+        vec![TableSnapshot {
+            id: TableId(1),
+            name: "public.t".into(),
+            chunks: Arc::clone(&self.chunks),
+            statistics: Arc::clone(&self.statistics),
+            rules: Arc::new(Rules::default()),
+        }]
+    }
+
+    fn memory_tiers(&self) -> &[Arc<dyn MemoryTier>] {
+        &self.tiers
+    }
+
+    fn home(&self) -> &dyn HomeTier {
+        &self.home
+    }
+
+    fn last_epoch(&self) -> Result<u64> {
+        Ok(0)
+    }
+
+    fn save_epoch(&self, _report: &EpochReport) -> Result<()> {
+        Ok(())
+    }
+
+    fn save_heat(&self, _tables: Vec<(TableId, Vec<u8>)>) -> Result<()> {
+        Ok(())
+    }
+
+    fn load_heat(&self) -> Result<Vec<(TableId, Vec<u8>)>> {
+        Ok(Vec::new())
+    }
+
+    fn load_calibration(&self) -> Result<Option<Calibration>> {
+        let profile = |(device, kind): (&Arc<Device>, TierKind)| TierProfile {
+            name: device.name.into(),
+            kind,
+            device: "simulated".into(),
+            cost: device.cost,
+            busy: None,
+            measured: false,
+            note: None,
+        };
+        let kinds = [TierKind::Dram, TierKind::Nvm, TierKind::Ssd];
+        let tiers = self.devices.iter().zip(kinds).map(profile).collect();
+        let decompression = Some(DecompressionRates::TYPICAL);
+        Ok(Some(Calibration { unix_us: 0, took_us: 0, tiers, decompression }))
+    }
+
+    fn save_calibration(&self, _calibration: &Calibration) -> Result<()> {
+        Ok(())
+    }
+
+    fn use_calibration(&self, _calibration: &Calibration) {}
+}
