@@ -7,7 +7,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 use crate::config::{Config, Given};
 use crate::error::Result;
 use crate::maintenance::{backup, check, du, rebuild};
-use crate::{demo, health, load, placement, serve, sql};
+use crate::{demo, health, load, moves, placement, serve, sql};
 
 /// Analytical SQL over data larger than DRAM: every column of every batch lies on the tier where it pays most.
 #[derive(Debug, Parser)]
@@ -92,7 +92,7 @@ Examples:
   terrace demo --keep-serving                      and then look at the cockpit
 ")]
     Demo(demo::Options),
-    /// Say where segments must lie, must not, or should
+    /// Say where segments must lie, ask why they lie where they do, and steer the tiering loop
     #[command(after_help = "\
 The same as ALTER TABLE .. PIN, EXCLUDE, PREFER, UNPIN in SQL. A rule is about a whole table, some columns, chunks by
 number, or chunks that may hold certain rows. Segments follow with the next epoch, which begins at once. A pin that the
@@ -107,8 +107,27 @@ Examples:
   terrace placement list --json                    how many bytes lie where they should, for a script
   terrace placement unpin sales
   terrace placement drop sales --rule 3
+  terrace placement explain sales --columns day --chunks 7        why, and what would change it
+  terrace placement explain --query \"SELECT sum(price) FROM sales\"
+  terrace placement mode advise                    log what would move, move nothing
+  terrace placement mode off --table audit_log
+  terrace placement epoch --dry-run
+  terrace placement bring-back sales --where \"day >= '2026-11-01'\" --to dram
+  terrace placement warm-up sales --columns day,price
+  terrace placement roll-back --to-epoch 41
+  terrace placement freeze
 ")]
     Placement(placement::Options),
+    /// Write the log of moves to a file
+    #[command(after_help = "\
+Each line is one move: what, from where to where, what it was to bring and what it brought, and why. The server keeps
+those of the last 1000 epochs.
+
+Examples:
+  terrace moves export moves.jsonl
+  terrace moves export --format csv > moves.csv
+")]
+    Moves(moves::Options),
     /// Ask a server whether it is ready, for container health checks
     #[command(after_help = "\
 Exits with 0 when the catalog is open and the tiers are mounted, with 1 otherwise.
@@ -266,6 +285,7 @@ pub fn run() -> Result<()> {
         Command::Sql(options) => sql::run(&options),
         Command::Demo(options) => demo::run(&options),
         Command::Placement(options) => placement::run(&options),
+        Command::Moves(options) => moves::run(&options),
         Command::Health(options) => health::run(&options),
         Command::Check(options) => check::run(&options),
         Command::Backup(options) => backup::backup(&options),

@@ -10,7 +10,7 @@ use std::time::Duration;
 use figment::value::{Dict, Map, Value};
 use figment::{Figment, Metadata, Profile, Provider, providers::Serialized};
 use serde::{Deserialize, Serialize};
-use terrace_tier_store::placement::PolicyKind;
+use terrace_tier_store::placement::{PolicyKind, TieringMode};
 
 use crate::error::{Error, Result};
 use crate::units::{Size, Span};
@@ -195,6 +195,9 @@ section! {
     pub struct TieringConfig {
         /// The one switch: false stops all moves; queries go on.
         pub enabled: bool = true,
+        /// What the loop does: auto moves, advise logs what it would move, off does neither. Default: what ALTER SYSTEM SET
+        /// tiering said last, and auto before that.
+        pub mode: Option<TieringMode> = None,
         /// Time between epochs.
         pub interval: Span = Span(Duration::from_secs(60)),
         /// Epochs after which an access counts half.

@@ -56,6 +56,26 @@ impl HttpConnection {
     }
 }
 
+impl HttpConnection {
+    /// Calls `visit` with every item of a paged list.
+    ///
+    /// # Errors
+    /// As [`HttpConnection::request`], and what `visit` says.
+    pub fn pages(&self, path: &str, mut visit: impl FnMut(Value) -> Result<()>) -> Result<()> {
+        let mut offset = 0;
+        loop {
+            let mut answer = self.request("GET", &format!("{path}?limit=10000&offset={offset}"), None)?;
+            let items = answer.get_mut("items").and_then(Value::as_array_mut).map(std::mem::take).unwrap_or_default();
+            let more = answer.get("more").and_then(Value::as_bool).unwrap_or(false) && !items.is_empty();
+            offset += items.len();
+            items.into_iter().try_for_each(&mut visit)?;
+            if !more {
+                return Ok(());
+            }
+        }
+    }
+}
+
 /// One request with the lines of `head`; status and body of the answer.
 pub(crate) fn exchange(http_addr: &str, head: &str, body: &str, timeout: Option<Duration>) -> Result<(u16, String)> {
     let url = format!("http://{http_addr}");

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use terrace_planner_ext::engine::{Engine, EngineOptions};
+use terrace_tier_store::placement::TieringMode;
 use terrace_tier_store::store::{CompressionChoice, NvmOptions};
 use terrace_tier_store::tier::codec;
 use terrace_tier_store::tier::nvm::{Limiter, NvmBacking};
@@ -134,12 +135,13 @@ fn store_options(config: &Config, plan: &MemoryPlan) -> StoreOptions {
         filter_budget_bytes: plan.filter_bytes,
         catalog_cache_bytes: (plan.reserve_bytes / 4).min(64 << 20) as usize,
         compaction_bytes_per_s: config.compaction.rate_limit.resolve(1 << 30),
-        epoch_interval: config.tiering.enabled.then_some(config.tiering.interval.0),
+        epoch_interval: Some(config.tiering.interval.0),
         ..StoreOptions::new(&config.data_dir)
     };
     let tiering = &mut options.tiering;
     tiering.half_life_epochs = config.tiering.half_life;
     tiering.policy = config.tiering.policy;
+    tiering.mode = if config.tiering.enabled { config.tiering.mode } else { Some(TieringMode::Off) };
     tiering.background_bytes_per_s = Some(config.tiering.rate_limit.resolve(1 << 30)).filter(|rate| *rate > 0);
     tiering.max_budget_bytes =
         [("dram".to_owned(), plan.largest_dram_bytes()), ("nvm".to_owned(), capacity_bytes)].into();

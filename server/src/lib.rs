@@ -24,6 +24,7 @@ pub mod load;
 pub mod maintenance;
 pub mod memory;
 pub mod metrics;
+pub mod moves;
 pub mod placement;
 pub mod serve;
 pub mod sql;

@@ -13,6 +13,7 @@ use terrace_planner_ext::engine::{DURATION_BUCKETS_US, Engine, Outcome, Statemen
 use terrace_tier_store::Store;
 use terrace_tier_store::heat::Pattern;
 use terrace_tier_store::heat::access::AccessTotal;
+use terrace_tier_store::placement::TieringMode;
 use terrace_tier_store::table::Table;
 use terrace_tier_store::tier::TierId;
 
@@ -198,6 +199,11 @@ pub fn tiering(out: &mut Exposition, store: &Store) {
         "1 when the loop runs by itself.",
         f64::from(u8::from(tiering.is_enabled())),
     );
+    let control = tiering.control();
+    let modes = TieringMode::ALL.map(|mode| (vec![("mode", mode.name())], f64::from(u8::from(mode == control.mode))));
+    out.gauges("terrace_epoch_loop_mode", "1 for what the loop does with all tables: auto, advise, off.", modes);
+    let frozen = f64::from(u8::from(control.frozen_unix_us.is_some()));
+    out.gauge("terrace_epoch_frozen", "1 while placement is frozen.", frozen);
     out.counter("terrace_epoch_runs_total", "Epochs carried out.", load(&metrics.epochs));
     out.counter("terrace_epoch_dry_runs_total", "Epochs only planned.", load(&metrics.dry_runs));
     out.counter("terrace_epoch_failures_total", "Epochs that ended with an error.", load(&metrics.failures));
@@ -214,6 +220,17 @@ pub fn tiering(out: &mut Exposition, store: &Store) {
     out.gauge("terrace_epoch_last_gap_ratio", help, metrics.last_gap.get());
     let expected = [("before", &metrics.last_before_us), ("after", &metrics.last_after_us)];
     let expected = expected.into_iter().map(|(when, us)| (vec![("placement", when)], seconds(us.get())));
+    let help = "Moves that the last epoch proposed for tables in mode advise.";
+    out.gauge("terrace_epoch_last_proposed_moves", help, load(&metrics.last_proposed));
+    let help = "Reading time saved per epoch by the moves measured last: as predicted, and as counted.";
+    let benefit = [
+        (vec![("source", "predicted")], metrics.last_predicted_benefit_us.get() / 1e6),
+        (vec![("source", "measured")], metrics.last_measured_benefit_us.get() / 1e6),
+    ];
+    out.gauges("terrace_epoch_benefit_seconds", help, benefit);
+    let help =
+        "Sum of the differences between measured and predicted benefit of these moves, in parts of the predicted.";
+    out.gauge("terrace_epoch_prediction_error_ratio", help, metrics.last_prediction_error.get());
     let help = "Reading time per epoch that the last epoch expected, before and after its moves.";
     out.gauges("terrace_epoch_expected_read_seconds", help, expected);
 

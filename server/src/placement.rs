@@ -1,5 +1,7 @@
 //! `terrace placement`: what users want of the placement of a running server's tables.
 
+mod hand;
+
 use clap::{Args, Subcommand};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -74,6 +76,8 @@ enum Action {
         #[command(flatten)]
         output: Output,
     },
+    #[command(flatten)]
+    Hand(hand::Action),
 }
 
 /// What a rule is about.
@@ -143,21 +147,17 @@ pub fn run(options: &Options) -> Result<()> {
             let one = rule.map_or_else(String::new, |rule| format!("/{rule}"));
             dropped(&format!("{}{one}", path(table)), output)
         }
+        Action::Hand(action) => hand::run(action),
     }
 }
 
 fn list(table: Option<&str>, output: &Output) -> Result<()> {
     let path = table.map_or_else(|| "/api/v1/placement-rules".to_owned(), path);
     let mut items: Vec<Value> = Vec::new();
-    loop {
-        let answer = output.server.request("GET", &format!("{path}?limit=10000&offset={}", items.len()), None)?;
-        let page = answer.get("items").and_then(Value::as_array).cloned().unwrap_or_default();
-        let more = answer.get("more").and_then(Value::as_bool).unwrap_or(false) && !page.is_empty();
-        items.extend(page);
-        if !more {
-            break;
-        }
-    }
+    output.server.pages(&path, |item| {
+        items.push(item);
+        Ok(())
+    })?;
     if output.json {
         return print_json(&Value::Array(items));
     }
@@ -170,11 +170,21 @@ fn list(table: Option<&str>, output: &Output) -> Result<()> {
 }
 
 fn make(kind: &str, scope: &Scope, tier: &str, output: &Output) -> Result<()> {
-    let mut order = json!({ "kind": kind, "tier": tier });
-    if !scope.columns.is_empty() {
-        order["columns"] = json!(scope.columns);
+    let order = with_scope(json!({ "kind": kind, "tier": tier }), scope);
+    let answer = output.server.request("POST", &path(&scope.table), Some(&order))?;
+    if output.json {
+        return print_json(&answer);
     }
+    println!("{}", line(&parse(answer)?));
+    Ok(())
+}
+
+/// An order with what it is about.
+fn with_scope(mut order: Value, scope: &Scope) -> Value {
     if let Some(order) = order.as_object_mut() {
+        if !scope.columns.is_empty() {
+            order.insert("columns".to_owned(), json!(scope.columns));
+        }
         if !scope.chunks.is_empty() {
             order.insert("chunks".to_owned(), json!(scope.chunks));
         }
@@ -182,12 +192,7 @@ fn make(kind: &str, scope: &Scope, tier: &str, output: &Output) -> Result<()> {
             order.insert("where".to_owned(), json!(condition));
         }
     }
-    let answer = output.server.request("POST", &path(&scope.table), Some(&order))?;
-    if output.json {
-        return print_json(&answer);
-    }
-    println!("{}", line(&parse(answer)?));
-    Ok(())
+    order
 }
 
 fn dropped(path: &str, output: &Output) -> Result<()> {
@@ -231,11 +236,16 @@ fn print_json(value: &Value) -> Result<()> {
     Ok(())
 }
 
-/// The rules of a table; its name as a part of a path.
+/// The rules of a table.
 fn path(table: &str) -> String {
+    table_path(table, "placement-rules")
+}
+
+/// What there is of a table; its name as a part of a path.
+fn table_path(table: &str, what: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     let byte = |byte: u8| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
-    format!("/api/v1/tables/{}/placement-rules", table.bytes().map(byte).collect::<String>())
+    format!("/api/v1/tables/{}/{what}", table.bytes().map(byte).collect::<String>())
 }
 
 #[cfg(test)]

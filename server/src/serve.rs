@@ -11,6 +11,7 @@ use std::time::Duration;
 use terrace_flight::{Authentication, FlightOptions, FlightServer};
 use terrace_planner_ext::engine::Engine;
 use terrace_tier_store::Store;
+use terrace_tier_store::placement::TieringMode;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
@@ -146,6 +147,7 @@ impl Server {
     /// When its thread cannot be started.
     pub fn start_tiering(&mut self) -> Result<()> {
         self.config.tiering.enabled = true;
+        self.store().tiering().set_first_mode(TieringMode::Auto);
         Ok(self.store().tiering().start(self.config.tiering.interval.0)?)
     }
 

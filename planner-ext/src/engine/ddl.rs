@@ -63,11 +63,15 @@ pub(super) fn apply_options(options: &mut TableOptions, pairs: &[(String, String
                     _ => return Err(bad("'true' or 'false'")),
                 };
             }
+            "tiering" => {
+                let mode = value.to_lowercase().parse();
+                options.tiering = mode.map_err(|_| bad("'auto', 'advise' or 'off'"))?;
+            }
             "comment" => comment = Some(value.clone()),
             _ => {
                 return Err(Error::invalid(format!(
                     "table option '{name}' does not exist; there are cluster_by, chunk_rows, durability, admission, \
-                     enforce_primary_key, comment"
+                     tiering, enforce_primary_key, comment"
                 )));
             }
         }

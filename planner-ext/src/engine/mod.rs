@@ -7,6 +7,7 @@
 //!        run        plan, admission, execution on the CPU runtime, bounded channel to the caller
 //!        ddl copy ingest   what DataFusion does not do for a durable catalog
 //!        rewrite change    UPDATE, DELETE, MERGE as queries over row positions, and what is done with their rows
+//!        rule hand         what users want of the placement, and what they ask and order on it
 //!        transaction       what several statements do together
 //! ```
 //!
@@ -16,11 +17,13 @@
 
 mod admission;
 mod alter;
+mod answer;
 mod catalog;
 mod change;
 mod copy;
 mod ddl;
 mod defaults;
+mod hand;
 mod information;
 mod ingest;
 mod insert;

@@ -18,6 +18,7 @@ use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
 use terrace_tier_store::table::TableName;
 
 use super::catalog::Object;
+use super::hand::{self, Asked, Said};
 use super::registry::StatementKind;
 use super::rewrite::Change;
 use super::rule::{self, RuleCommand};
@@ -62,6 +63,10 @@ pub(super) enum Command {
     Optimize(NameParts),
     /// ALTER TABLE on placement rules.
     Rule(RuleCommand),
+    /// Questions and orders on placement, which answer with rows.
+    Asked(Asked),
+    /// What is said to the tiering loop.
+    Said(Said),
 }
 
 /// BEGIN and its kind.
@@ -181,6 +186,9 @@ pub(super) fn parse(sql: &str) -> Result<Parsed> {
     if matches!(first.first(), Some(Token::Word(word)) if word.value.eq_ignore_ascii_case("optimize")) {
         return parse_optimize(tokens);
     }
+    if hand::is_hand(&first) {
+        return hand::parse(tokens);
+    }
     if rule::is_rule(&first) {
         return rule::parse(tokens).map(|command| ddl(Command::Rule(command)));
     }
@@ -192,7 +200,7 @@ pub(super) fn tree(sql: &str) -> Result<SqlStatement> {
     one_statement(number_parameters(tokenize(sql)?)?)
 }
 
-fn one_statement(tokens: Vec<TokenWithSpan>) -> Result<SqlStatement> {
+pub(super) fn one_statement(tokens: Vec<TokenWithSpan>) -> Result<SqlStatement> {
     check_length(&tokens)?;
     let mut parser = DFParserBuilder::new(tokens).with_recursion_limit(RECURSION_LIMIT).build()?;
     let mut statements = parser.parse_statements()?;
@@ -332,7 +340,7 @@ fn copy_option(parser: &mut Parser<'_>) -> Result<(String, String), ParserError>
 }
 
 /// Which kind of statement it is; refuses what is not offered.
-fn classify(statement: SqlStatement, sql: &str) -> Result<Parsed> {
+pub(super) fn classify(statement: SqlStatement, sql: &str) -> Result<Parsed> {
     let plan = |statement, kind, is_update| {
         Ok(Parsed { command: Command::Plan { statement, extras: Extras::default() }, kind, is_update })
     };

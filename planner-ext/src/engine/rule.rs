@@ -118,7 +118,7 @@ pub(super) fn is_rule(tokens: &[&Token]) -> bool {
         || (is(at, "drop") && is(at + 1, "placement") && (is(at + 2, "rule") || is(at + 2, "rules")))
 }
 
-fn is_word(token: &Token, word: &str) -> bool {
+pub(super) fn is_word(token: &Token, word: &str) -> bool {
     matches!(token, Token::Word(found) if found.quote_style.is_none() && found.value.eq_ignore_ascii_case(word))
 }
 
@@ -169,7 +169,7 @@ fn action(parser: &mut Parser<'_>) -> Result<Action, ParserError> {
     Ok(Action::Drop(parser.parse_literal_uint()?))
 }
 
-fn take_word(parser: &mut Parser<'_>, word: &str) -> bool {
+pub(super) fn take_word(parser: &mut Parser<'_>, word: &str) -> bool {
     let found = is_word(&parser.peek_token_ref().token, word);
     if found {
         parser.next_token();
@@ -177,7 +177,7 @@ fn take_word(parser: &mut Parser<'_>, word: &str) -> bool {
     found
 }
 
-fn scope(parser: &mut Parser<'_>) -> Result<ScopeOrder, ParserError> {
+pub(super) fn scope(parser: &mut Parser<'_>) -> Result<ScopeOrder, ParserError> {
     let mut scope = ScopeOrder::default();
     if take_word(parser, "columns") {
         parser.expect_token(&Token::LParen)?;
@@ -268,7 +268,7 @@ impl Engine {
         })
     }
 
-    fn scope(&self, name: &TableName, scope: &ScopeOrder) -> Result<(Vec<ColumnId>, RuleRows)> {
+    pub(super) fn scope(&self, name: &TableName, scope: &ScopeOrder) -> Result<(Vec<ColumnId>, RuleRows)> {
         let table = self.store.table(name).map_err(|_| missing_table(&name.to_string()))?;
         let definition = table.definition();
         let columns = scope.columns.iter().map(|column| column_id(definition, column)).collect::<Result<Vec<_>>>()?;

@@ -195,6 +195,9 @@ fn option_list(definition: &TableDefinition) -> Vec<String> {
     if options.admission == ChunkAdmission::Ssd {
         list.push("admission = 'ssd'".to_owned());
     }
+    if options.tiering != usual.tiering {
+        list.push(format!("tiering = '{}'", options.tiering));
+    }
     if options.enforce_primary_key {
         list.push("enforce_primary_key = 'true'".to_owned());
     }

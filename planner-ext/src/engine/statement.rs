@@ -252,13 +252,14 @@ async fn plan(
     transaction: Option<&Arc<Transaction>>,
 ) -> Result<Option<Planned>> {
     let snapshot = match &parsed.command {
-        Command::Plan { .. } | Command::Change { .. } => session.snapshot_in(transaction)?,
+        Command::Plan { .. } | Command::Change { .. } | Command::Asked(_) => session.snapshot_in(transaction)?,
         _ => return Ok(None),
     };
     let (statement, explain) = match &parsed.command {
         Command::Change { change, explain } => {
             return plan_change(snapshot, change, explain.as_ref()).await.map(Some);
         }
+        Command::Asked(asked) => return asked.plan(session, snapshot).await.map(Some),
         Command::Plan { statement, .. } => (statement, matches!(statement, SqlStatement::Explain(_))),
         _ => return Ok(None),
     };

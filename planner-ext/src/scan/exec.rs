@@ -30,6 +30,7 @@ use datafusion::physical_plan::projection::{ProjectionExec, all_alias_free_colum
 use datafusion::physical_plan::statistics::StatisticsArgs;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties, ReplaceChildrenOptions};
 use parking_lot::Mutex;
+use terrace_tier_store::table::Chunk;
 
 use super::filter::Conjunct;
 use super::keys::JoinKeys;
@@ -244,6 +245,18 @@ impl TierScanExec {
     /// What it does.
     pub fn config(&self) -> &ScanConfig {
         &self.config
+    }
+
+    /// The segments it reads unless run-time filters exclude them: chunks, each with the position of a column.
+    pub(crate) fn segments(&self) -> Vec<(Arc<Chunk>, usize)> {
+        let (config, columns) = (&self.config, self.config.columns());
+        let chunks = config.needed_items().into_iter().filter_map(|item| config.source.chunk(item));
+        let of = |chunk: &Arc<Chunk>| {
+            let chunk = Arc::clone(chunk);
+            let stored = columns.iter().copied().filter(|column| !config.source.is_row_column(*column));
+            stored.map(move |column| (Arc::clone(&chunk), column)).collect::<Vec<_>>()
+        };
+        chunks.flat_map(|entry| of(&entry.chunk)).collect()
     }
 
     fn changed(&self, change: impl FnOnce(&mut ScanConfig)) -> Result<Arc<dyn ExecutionPlan>> {

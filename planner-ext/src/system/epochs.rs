@@ -2,7 +2,12 @@
 
 use arrow::datatypes::Field;
 
-use super::{Batches, Live, Wanted, count, counts, flag, flags, in_batches, real, reals, text, texts, time, times};
+use terrace_tier_store::placement::EpochRecord;
+
+use super::{
+    Batches, Live, Wanted, count, counts, flag, flags, in_batches, optional_real, optional_reals, real, reals, text,
+    texts, time, times,
+};
 use crate::error::Result;
 
 /// Epochs shown at most.
@@ -18,6 +23,7 @@ pub(super) fn fields() -> Vec<Field> {
         count("moves"),
         count("moves_done"),
         count("moves_skipped"),
+        count("moves_proposed"),
         count("planned_bytes"),
         count("moved_bytes"),
         real("before_us"),
@@ -29,6 +35,12 @@ pub(super) fn fields() -> Vec<Field> {
         count("solve_us"),
         count("move_us"),
         text("policy"),
+        optional_real("dram_price_ns_per_byte"),
+        optional_real("nvm_price_ns_per_byte"),
+        real("predicted_us"),
+        optional_real("measured_us"),
+        optional_real("prediction_error"),
+        count("measured_epochs"),
     ]
 }
 
@@ -43,6 +55,7 @@ pub(super) fn rows(live: Live, _: Wanted) -> Result<Batches> {
             counts(e, |e| e.moves.into()),
             counts(e, |e| e.moves_done.into()),
             counts(e, |e| e.moves_skipped.into()),
+            counts(e, |e| e.moves_proposed.into()),
             counts(e, |e| e.planned_bytes),
             counts(e, |e| e.moved_bytes),
             reals(e, |e| e.before_us),
@@ -54,6 +67,16 @@ pub(super) fn rows(live: Live, _: Wanted) -> Result<Batches> {
             counts(e, |e| e.solve_us),
             counts(e, |e| e.move_us),
             texts(e, |e| e.policy.clone()),
+            optional_reals(e, |e| price(e, "dram")),
+            optional_reals(e, |e| price(e, "nvm")),
+            reals(e, |e| e.predicted_us),
+            optional_reals(e, |e| e.measured_us),
+            optional_reals(e, |e| e.prediction_error),
+            counts(e, |e| e.measured_epochs.into()),
         ]
     }))
+}
+
+fn price(epoch: &EpochRecord, tier: &str) -> Option<f64> {
+    epoch.prices.iter().find(|price| price.tier == tier).map(|price| price.price_ns_per_byte)
 }

@@ -6,7 +6,8 @@
 mod chunks;
 mod columns;
 mod epochs;
-mod moves;
+pub(crate) mod explanations;
+pub(crate) mod moves;
 mod placement_rules;
 mod queries;
 mod segments;
@@ -233,6 +234,10 @@ fn real(name: &str) -> Field {
     Field::new(name, DataType::Float64, false)
 }
 
+fn optional_real(name: &str) -> Field {
+    Field::new(name, DataType::Float64, true)
+}
+
 fn flag(name: &str) -> Field {
     Field::new(name, DataType::Boolean, false)
 }
@@ -259,6 +264,10 @@ fn optional_counts<T>(items: &[T], value: impl Fn(&T) -> Option<u64>) -> ArrayRe
 
 fn reals<T>(items: &[T], value: impl Fn(&T) -> f64) -> ArrayRef {
     Arc::new(items.iter().map(value).collect::<Vec<_>>().into_iter().collect::<arrow::array::Float64Array>())
+}
+
+fn optional_reals<T>(items: &[T], value: impl Fn(&T) -> Option<f64>) -> ArrayRef {
+    Arc::new(items.iter().map(value).collect::<arrow::array::Float64Array>())
 }
 
 fn flags<T>(items: &[T], value: impl Fn(&T) -> bool) -> ArrayRef {

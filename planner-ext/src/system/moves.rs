@@ -1,17 +1,21 @@
 //! `system.moves`: one row per move of a segment, newest epoch first, each with its reason.
 
-use arrow::datatypes::Field;
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, RecordBatch};
+use arrow::datatypes::{Field, Schema};
+use terrace_tier_store::placement::MoveRecord;
 
 use super::{
-    Batches, Live, Wanted, count, counts, in_batches, optional_text, optional_texts, real, reals, text, texts, time,
-    times,
+    Batches, Live, Wanted, count, counts, in_batches, optional_real, optional_reals, optional_text, optional_texts,
+    real, reals, text, texts, time, times,
 };
 use crate::error::Result;
 
 /// Moves shown at most.
 const LIMIT: usize = 100_000;
 
-pub(super) fn fields() -> Vec<Field> {
+pub(crate) fn fields() -> Vec<Field> {
     vec![
         count("epoch"),
         count("number"),
@@ -24,38 +28,57 @@ pub(super) fn fields() -> Vec<Field> {
         count("bytes"),
         real("benefit_us"),
         real("benefit_ns_per_byte"),
+        real("price_ns_per_byte"),
+        optional_text("runner_up"),
+        optional_real("runner_up_us"),
         text("reason"),
+        text("condition"),
         text("status"),
         optional_text("why_skipped"),
         time("ended"),
         count("took_us"),
+        optional_real("measured_us"),
+        count("measured_epochs"),
     ]
 }
 
 pub(super) fn rows(live: Live, _: Wanted) -> Result<Batches> {
-    Ok(in_batches(live.store.moves(LIMIT)?.into_iter(), fields(), |m| {
-        vec![
-            counts(m, |m| m.epoch),
-            counts(m, |m| m.number.into()),
-            texts(m, |m| split(&m.table).0.to_owned()),
-            texts(m, |m| split(&m.table).1.to_owned()),
-            counts(m, |m| m.chunk),
-            texts(m, |m| m.column.clone()),
-            texts(m, |m| m.from.clone()),
-            texts(m, |m| m.to.clone()),
-            counts(m, |m| m.bytes),
-            reals(m, |m| m.benefit_us),
-            reals(m, |m| m.benefit_ns_per_byte),
-            texts(m, |m| m.reason.clone()),
-            texts(m, |m| m.status.name().to_owned()),
-            optional_texts(m, |m| m.why.clone()),
-            times(m, |m| m.unix_us),
-            counts(m, |m| m.took_us),
-        ]
-    }))
+    Ok(in_batches(live.store.moves(LIMIT)?.into_iter(), fields(), columns))
+}
+
+/// The same table of moves that are not in the log.
+pub(crate) fn batch(moves: &[MoveRecord]) -> Result<RecordBatch> {
+    Ok(RecordBatch::try_new(Arc::new(Schema::new(fields())), columns(moves))?)
+}
+
+fn columns(m: &[MoveRecord]) -> Vec<ArrayRef> {
+    vec![
+        counts(m, |m| m.epoch),
+        counts(m, |m| m.number.into()),
+        texts(m, |m| split(&m.table).0.to_owned()),
+        texts(m, |m| split(&m.table).1.to_owned()),
+        counts(m, |m| m.chunk),
+        texts(m, |m| m.column.clone()),
+        texts(m, |m| m.from.clone()),
+        texts(m, |m| m.to.clone()),
+        counts(m, |m| m.bytes),
+        reals(m, |m| m.benefit_us),
+        reals(m, |m| m.benefit_ns_per_byte),
+        reals(m, |m| m.price_ns_per_byte),
+        optional_texts(m, |m| m.runner_up.clone()),
+        optional_reals(m, |m| m.runner_up_us),
+        texts(m, |m| m.reason.clone()),
+        texts(m, |m| m.condition.clone()),
+        texts(m, |m| m.status.name().to_owned()),
+        optional_texts(m, |m| m.why.clone()),
+        times(m, |m| m.unix_us),
+        counts(m, |m| m.took_us),
+        optional_reals(m, |m| m.measured_us),
+        counts(m, |m| m.measured_epochs.into()),
+    ]
 }
 
 /// Schema and name of a table's full name.
-fn split(name: &str) -> (&str, &str) {
+pub(super) fn split(name: &str) -> (&str, &str) {
     name.split_once('.').unwrap_or(("", name))
 }

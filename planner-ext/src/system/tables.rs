@@ -29,6 +29,7 @@ pub(super) fn fields() -> Vec<Field> {
         count("chunk_rows"),
         text("durability"),
         text("admission"),
+        text("tiering"),
         optional_text("comment"),
     ]
 }
@@ -65,6 +66,7 @@ pub(super) fn rows(live: Live, wanted: Wanted) -> Result<Batches> {
                 ChunkAdmission::Auto => "auto".to_owned(),
                 ChunkAdmission::Ssd => "ssd".to_owned(),
             }),
+            texts(rows, |(t, _)| t.options().tiering.name().to_owned()),
             optional_texts(rows, |(t, _)| t.definition().comment.clone()),
         ]
     }))

@@ -11,7 +11,9 @@
 //! ```
 
 mod cockpit;
+mod control;
 mod epochs;
+mod explain;
 mod guard;
 mod health;
 mod heatmap;
@@ -19,6 +21,7 @@ mod maintenance;
 mod metrics;
 mod moves;
 mod openapi;
+mod orders;
 mod page;
 mod placement;
 mod problem;

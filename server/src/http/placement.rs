@@ -37,7 +37,7 @@ impl From<Kind> for RuleKind {
 /// Chunks that follow each other.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Span {
+pub(super) struct Span {
     first: u64,
     last: Option<u64>,
 }
@@ -60,6 +60,26 @@ pub struct NewPlacementRule {
 
 impl NewPlacementRule {
     fn order(self) -> Result<RuleOrder> {
+        let scope = NewScope { columns: self.columns, chunks: self.chunks, condition: self.condition };
+        Ok(RuleOrder { kind: self.kind.into(), tier: self.tier, scope: scope.order()? })
+    }
+}
+
+/// Columns and chunks of a table.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NewScope {
+    /// Names; all without it.
+    pub(super) columns: Option<Vec<String>>,
+    /// All without it.
+    pub(super) chunks: Option<Vec<Span>>,
+    /// A condition in SQL.
+    #[serde(rename = "where")]
+    pub(super) condition: Option<String>,
+}
+
+impl NewScope {
+    pub(super) fn order(self) -> Result<ScopeOrder> {
         let rows = match (self.chunks, self.condition) {
             (Some(_), Some(_)) => return Err(Problem::bad_request("give chunks or where, not both")),
             (Some(spans), None) => {
@@ -74,8 +94,7 @@ impl NewPlacementRule {
             }
             columns => columns.unwrap_or_default(),
         };
-        let scope = ScopeOrder { columns, rows };
-        Ok(RuleOrder { kind: self.kind.into(), tier: self.tier, scope })
+        Ok(ScopeOrder { columns, rows })
     }
 }
 
@@ -172,6 +191,6 @@ fn dropped(table: &TableName, rules: Vec<Rule>) -> Result<Json<Dropped>> {
     Ok(Json(Dropped { dropped }))
 }
 
-fn table_name(state: &AppState, name: &str) -> Result<TableName> {
+pub(super) fn table_name(state: &AppState, name: &str) -> Result<TableName> {
     Ok(tables::find(state, name)?.name().clone())
 }

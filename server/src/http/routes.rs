@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use axum::extract::DefaultBodyLimit;
 use axum::http::{Method, StatusCode, Uri};
-use axum::routing::{MethodRouter, delete, get, post};
+use axum::routing::{MethodRouter, delete, get, post, put};
 use axum::{Router, middleware};
 
 use super::problem::Problem;
 use super::state::AppState;
 use super::{
-    cockpit, epochs, guard, health, heatmap, maintenance, metrics, moves, openapi, placement, queries, tables, tiers,
+    cockpit, control, epochs, explain, guard, health, heatmap, maintenance, metrics, moves, openapi, orders, placement,
+    queries, tables, tiers,
 };
 
 /// Bytes of the largest request body that is read.
@@ -41,8 +42,16 @@ pub(super) fn routes() -> Vec<Route> {
         ),
         ("/api/v1/tables/{name}/placement-rules/{rule}", &["delete"], delete(placement::drop_one)),
         ("/api/v1/placement-rules", &["get"], get(placement::all)),
+        ("/api/v1/tables/{name}/explain-placement", &["post"], post(explain::table)),
+        ("/api/v1/tables/{name}/tiering", &["put"], put(control::change_table)),
+        ("/api/v1/tables/{name}/bring-back", &["post"], post(orders::bring_back)),
+        ("/api/v1/tables/{name}/warm-up", &["post"], post(orders::warm_up)),
+        ("/api/v1/explain-placement", &["post"], post(explain::query)),
+        ("/api/v1/placement", &["get", "put"], get(control::show).put(control::change)),
+        ("/api/v1/placement/roll-back", &["post"], post(orders::roll_back)),
         ("/api/v1/epochs", &["get", "post"], get(epochs::list).post(epochs::run)),
         ("/api/v1/moves", &["get"], get(moves::list)),
+        ("/api/v1/moves/export", &["get"], get(moves::export)),
         ("/api/v1/check", &["post"], post(maintenance::check)),
         ("/api/v1/backup", &["post"], post(maintenance::backup)),
         ("/api/v1/usage", &["get"], get(maintenance::usage)),

@@ -18,6 +18,7 @@
 //! moves       epoch, number             -> JSON
 //! heat        table id                  -> bytes
 //! rules       table id                  -> placement rules (postcard)
+//! placements  epoch                     -> where everything lay after it (postcard)
 //! ```
 
 mod frozen;
@@ -61,12 +62,13 @@ pub enum Space {
     Moves,
     Heat,
     Rules,
+    Placements,
 }
 
 type Bytes = TableDefinition<'static, &'static [u8], &'static [u8]>;
 
 impl Space {
-    const ALL: [Self; 13] = [
+    const ALL: [Self; 14] = [
         Self::Meta,
         Self::Tables,
         Self::Chunks,
@@ -80,6 +82,7 @@ impl Space {
         Self::Moves,
         Self::Heat,
         Self::Rules,
+        Self::Placements,
     ];
 
     /// The spaces whose keys begin with the number of a table.
@@ -114,6 +117,7 @@ impl Space {
             Self::Moves => "moves",
             Self::Heat => "heat",
             Self::Rules => "rules",
+            Self::Placements => "placements",
         })
     }
 }

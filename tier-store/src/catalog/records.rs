@@ -10,6 +10,7 @@ use roaring::RoaringBitmap;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::error::{Error, Result};
+use crate::placement::TieringMode;
 use crate::table::{Column, ColumnId, Constant, Home, TableDefinition, TableName, TableOptions};
 
 /// A table as stored.
@@ -32,6 +33,13 @@ pub struct TableRecord {
     /// Whether the key is enforced. Records written before there was such a thing end here.
     #[serde(deserialize_with = "false_if_missing")]
     pub enforce_primary_key: bool,
+    /// What the tiering loop does with it. Records written before there was such a thing end before it.
+    #[serde(deserialize_with = "auto_if_missing")]
+    pub tiering: TieringMode,
+}
+
+fn auto_if_missing<'de, D: Deserializer<'de>>(record: D) -> std::result::Result<TieringMode, D::Error> {
+    Ok(TieringMode::deserialize(record).unwrap_or_default())
 }
 
 fn false_if_missing<'de, D: Deserializer<'de>>(record: D) -> std::result::Result<bool, D::Error> {
@@ -71,6 +79,7 @@ impl TableRecord {
             comment: definition.comment.clone(),
             next_column: definition.next_column,
             enforce_primary_key: definition.options.enforce_primary_key,
+            tiering: definition.options.tiering,
         })
     }
 
@@ -89,7 +98,11 @@ impl TableRecord {
             schema: decode_batches(&self.schema)?.0,
             columns: self.columns.into_iter().map(column).collect::<Result<_>>()?,
             primary_key: self.primary_key,
-            options: TableOptions { enforce_primary_key: self.enforce_primary_key, ..self.options },
+            options: TableOptions {
+                enforce_primary_key: self.enforce_primary_key,
+                tiering: self.tiering,
+                ..self.options
+            },
             comment: self.comment,
             next_column: self.next_column,
         })

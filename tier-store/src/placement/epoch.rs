@@ -95,7 +95,7 @@ impl Inputs {
         self.segments.iter().any(|segment| segment.duty != Duty::default())
     }
 
-    fn rule(&self, position: Option<u32>) -> &str {
+    pub(super) fn rule(&self, position: Option<u32>) -> &str {
         position.and_then(|position| self.rules.get(position as usize)).map_or("a rule", String::as_str)
     }
 }
@@ -238,17 +238,37 @@ fn instance(inputs: &Inputs) -> (Instance, Vec<f64>) {
     let (mut costs, mut bytes, mut times) =
         (Vec::with_capacity(cells), Vec::with_capacity(cells), Vec::with_capacity(cells));
     for segment in &inputs.segments {
-        let stay_us = reading_us(inputs, segment, segment.current);
-        for (id, charged) in segment.charged_bytes.into_iter().enumerate().take(tiers) {
-            let tier = TierId(id as u8);
-            let time = reading_us(inputs, segment, tier);
-            times.push(time);
-            let more_us = unmet_wish_us(inputs, segment, tier) + hold::turn_us(segment, tier, time - stay_us);
-            costs.push(time + more_us + move_us(inputs, segment, id) / inputs.payback_epochs.max(1e-3));
+        for (id, charged) in (0..tiers).zip(segment.charged_bytes) {
+            let parts = parts(inputs, segment, id);
+            times.push(parts.read_us);
+            costs.push(parts.read_us + parts.wish_us + parts.move_us);
             bytes.push(charged as f64);
         }
     }
     (Instance { capacities, costs, bytes }, times)
+}
+
+/// What it costs to have a segment on a tier, in microseconds per epoch.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct CostParts {
+    /// Its reads.
+    pub(super) read_us: f64,
+    /// That a user prefers another tier.
+    pub(super) wish_us: f64,
+    /// The move there, spread over the epochs within which it must pay back.
+    pub(super) move_us: f64,
+}
+
+/// The cost of `segment` on tier `id`, but for its room.
+pub(super) fn parts(inputs: &Inputs, segment: &SegmentInput, id: usize) -> CostParts {
+    let tier = TierId(id as u8);
+    let read_us = reading_us(inputs, segment, tier);
+    let turn = |_| hold::turn_us(segment, tier, read_us - reading_us(inputs, segment, segment.current));
+    CostParts {
+        read_us,
+        wish_us: unmet_wish_us(inputs, segment, tier),
+        move_us: move_us(inputs, segment, id) / inputs.payback_epochs.max(1e-3) + segment.hold.map_or(0.0, turn),
+    }
 }
 
 /// What it weighs, in microseconds per epoch, that `segment` does not lie where a user prefers it.
@@ -294,7 +314,7 @@ fn move_us(inputs: &Inputs, segment: &SegmentInput, to: usize) -> f64 {
 }
 
 /// Bytes that a whole read of the segment moves on this tier.
-fn read_bytes(inputs: &Inputs, segment: &SegmentInput, tier: usize) -> u64 {
+pub(super) fn read_bytes(inputs: &Inputs, segment: &SegmentInput, tier: usize) -> u64 {
     if tier + 1 == inputs.tiers.len() { segment.home_bytes } else { segment.bytes }
 }
 

@@ -50,6 +50,14 @@ pub struct TieringMetrics {
     pub last_before_us: Gauge,
     /// Reading time it predicts.
     pub last_after_us: Gauge,
+    /// Moves it proposed.
+    pub last_proposed: AtomicU64,
+    /// Reading time per epoch that the moves measured last were to save.
+    pub last_predicted_benefit_us: Gauge,
+    /// What they saved.
+    pub last_measured_benefit_us: Gauge,
+    /// By how much the prediction was off, in parts of it.
+    pub last_prediction_error: Gauge,
     moves: [[AtomicU64; MAX_TIERS]; MAX_TIERS],
     moved_bytes: [[AtomicU64; MAX_TIERS]; MAX_TIERS],
 }
@@ -82,6 +90,17 @@ impl TieringMetrics {
         self.last_gap.set(epoch.gap);
         self.last_before_us.set(epoch.before_us);
         self.last_after_us.set(epoch.after_us);
+        self.last_proposed.store(epoch.moves_proposed.into(), Ordering::Relaxed);
+    }
+
+    /// The measurement of an epoch's moves is complete.
+    pub(super) fn note_measured(&self, epoch: &EpochRecord) {
+        let (Some(measured), Some(predicted)) = (epoch.measured_us, epoch.measured_moves_predicted_us) else { return };
+        self.last_measured_benefit_us.set(measured);
+        self.last_predicted_benefit_us.set(predicted);
+        if let Some(error) = epoch.prediction_error {
+            self.last_prediction_error.set(error);
+        }
     }
 }
 

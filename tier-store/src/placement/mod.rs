@@ -4,17 +4,30 @@
 //!   counters -> heat -> epoch::plan (cost x heat, solver) -> moves with reasons -> migrate -> report and log
 //! ```
 //!
+//! [`explain`] says why, and what would change it; [`mode`], [`control`] and [`order`] are the user's hand on the loop;
+//! [`measure`] says afterwards what moves brought.
+//!
 //! What users want of the placement ([`duty`]) comes first: room for what must lie on a tier is reserved, what must not is
 //! not offered. A [`policy`] shares out the rest. [`epoch`], [`policy`] and [`solver`] are pure: the same inputs give the same plan, no clock and no I/O. [`tiering`] is
 //! the loop around them; it sees tables and tiers through the small trait [`TieringHost`].
 
+mod ask;
 pub mod calibrate;
+mod control;
 pub mod cost;
 pub mod duty;
 pub mod epoch;
+pub mod explain;
+mod flip;
 pub mod hold;
+mod kept;
+mod measure;
 pub mod metrics;
+pub mod mode;
 pub(crate) mod needs;
+pub mod order;
+pub mod outlook;
+pub mod picture;
 pub mod policy;
 pub mod record;
 mod reserve;
@@ -22,12 +35,19 @@ mod rest;
 pub mod solver;
 pub(crate) mod survey;
 pub mod tiering;
+mod turn;
 mod words;
 
 pub use calibrate::{Calibration, TierProfile};
+pub use control::Control;
 pub use cost::{PatternCost, TierCost};
 pub use duty::{Duty, TierMask};
+pub use explain::{Basis, Condition, Explanation, Lever, TierOption};
 pub use metrics::TieringMetrics;
+pub use mode::TieringMode;
+pub use order::{Order, OrderOutcome, OrderReport, Scope};
+pub use outlook::{Outlook, ReadPart};
+pub use picture::Picture;
 pub use policy::PolicyKind;
 pub use record::{EpochRecord, EpochReport, MoveRecord, MoveStatus, TierPrice};
 pub use tiering::{EpochRequest, TableSnapshot, Tiering, TieringHost, TieringOptions};

@@ -12,6 +12,8 @@ pub enum MoveStatus {
     Done,
     /// Not carried out; [`MoveRecord::why`] says why.
     Skipped,
+    /// Decided where the loop only advises: for a person to do.
+    Proposed,
 }
 
 impl MoveStatus {
@@ -21,6 +23,7 @@ impl MoveStatus {
             Self::Planned => "planned",
             Self::Done => "done",
             Self::Skipped => "skipped",
+            Self::Proposed => "proposed",
         }
     }
 }
@@ -48,6 +51,24 @@ pub struct MoveRecord {
     pub benefit_us: f64,
     /// `benefit_us` per byte, in nanoseconds.
     pub benefit_ns_per_byte: f64,
+    /// Price of a byte of the faster of the two tiers it was decided between, in nanoseconds.
+    #[serde(default)]
+    pub price_ns_per_byte: f64,
+    /// Name of the second best tier.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub runner_up: Option<String>,
+    /// How much more it would cost there, in microseconds per epoch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub runner_up_us: Option<f64>,
+    /// What would have changed the decision, by its prices.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub condition: String,
+    /// Reading time saved per epoch since it was carried out, as the counters say; see [`super::measure`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub measured_us: Option<f64>,
+    /// Epochs over which that was measured.
+    #[serde(default)]
+    pub measured_epochs: u32,
     /// Why, in one sentence with figures.
     pub reason: String,
     /// What happened.
@@ -96,6 +117,9 @@ pub struct EpochRecord {
     pub moves_done: u32,
     /// Moves given up.
     pub moves_skipped: u32,
+    /// Moves proposed for tables that the loop only advises on; not part of `moves`.
+    #[serde(default)]
+    pub moves_proposed: u32,
     /// Bytes of the moves decided.
     pub planned_bytes: u64,
     /// Bytes of the moves carried out.
@@ -121,6 +145,21 @@ pub struct EpochRecord {
     pub move_us: u64,
     /// One per tier with a budget that binds placement.
     pub prices: Vec<TierPrice>,
+    /// Reading time per epoch that its moves save as predicted, of those carried out.
+    #[serde(default)]
+    pub predicted_us: f64,
+    /// The same as measured, of those that could be; see [`super::measure`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub measured_us: Option<f64>,
+    /// What these were predicted to save.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub measured_moves_predicted_us: Option<f64>,
+    /// Sum of the differences between measured and predicted, in parts of the predicted; 0 = as predicted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prediction_error: Option<f64>,
+    /// Epochs over which that was measured.
+    #[serde(default)]
+    pub measured_epochs: u32,
 }
 
 /// What decided before there was a choice.

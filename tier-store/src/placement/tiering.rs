@@ -13,21 +13,25 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex, RwLock};
 
 use super::calibrate::{Calibration, calibrate};
-use super::epoch::{self, EpochPlan, Inputs, PlannedMove, TierInput};
+use super::control::Control;
+use super::epoch::{EpochPlan, Inputs};
 use super::hold::Holds;
+use super::kept::Drawn;
+use super::measure::Measuring;
 use super::metrics::TieringMetrics;
+use super::mode::TieringMode;
 use super::needs::Needs;
+use super::picture::Picture;
 use super::policy::{Policy, PolicyKind};
 use super::record::{EpochRecord, EpochReport, MoveRecord, MoveStatus};
 use super::solver::Effort;
-use super::survey::{Origin, survey};
 use super::words::bytes;
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::heat::decay::{Heat, SegmentHeat, SegmentKey};
 use crate::migrate::{HomeTier, MoveQueue, Mover, Relocation, Verdict};
 use crate::table::{ChunkEntry, Rules, TableId, TableStatistics};
-use crate::tier::{Account, MemoryTier, TierId};
+use crate::tier::{Account, MemoryTier};
 
 /// A table as the loop sees it.
 #[derive(Debug, Clone)]
@@ -42,6 +46,8 @@ pub struct TableSnapshot {
     pub statistics: Arc<TableStatistics>,
     /// What users want of their placement.
     pub rules: Arc<Rules>,
+    /// What the loop does with it.
+    pub mode: TieringMode,
 }
 
 /// What the loop needs of a store.
@@ -66,6 +72,30 @@ pub trait TieringHost: Send + Sync {
     fn save_calibration(&self, calibration: &Calibration) -> Result<()>;
     /// A calibration is in use from now on.
     fn use_calibration(&self, calibration: &Calibration);
+    /// Makes records of earlier epochs and moves durable that say more now.
+    fn amend(&self, _epochs: &[EpochRecord], _moves: &[MoveRecord]) -> Result<()> {
+        Ok(())
+    }
+    /// Makes durable where everything lies after an epoch; only the last ones are kept.
+    fn save_picture(&self, _epoch: u64, _picture: &Picture) -> Result<()> {
+        Ok(())
+    }
+    /// Where everything lay after an epoch; `None` when that is not kept.
+    fn load_picture(&self, _epoch: u64) -> Result<Option<Picture>> {
+        Ok(None)
+    }
+    /// The epochs whose pictures are kept, ascending.
+    fn pictures(&self) -> Result<Vec<u64>> {
+        Ok(Vec::new())
+    }
+    /// Makes durable what users said about the loop.
+    fn save_control(&self, _control: &Control) -> Result<()> {
+        Ok(())
+    }
+    /// What users said about the loop.
+    fn load_control(&self) -> Result<Control> {
+        Ok(Control::default())
+    }
 }
 
 /// Settings of the loop.
@@ -87,6 +117,8 @@ pub struct TieringOptions {
     pub policy: PolicyKind,
     /// What [`PolicyKind::Random`] draws from.
     pub seed: u64,
+    /// What the loop does with all tables at first; `None`: what was set last.
+    pub mode: Option<TieringMode>,
 }
 
 impl Default for TieringOptions {
@@ -100,6 +132,7 @@ impl Default for TieringOptions {
             effort: Effort::default(),
             policy: PolicyKind::default(),
             seed: 0,
+            mode: None,
         }
     }
 }
@@ -129,24 +162,25 @@ impl EpochRequest {
 
 /// The loop and its controls. Dropping it stops the loop.
 pub struct Tiering {
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-struct Shared {
+pub(super) struct Shared {
     host: Weak<dyn TieringHost>,
-    clock: Arc<dyn Clock>,
-    options: TieringOptions,
-    policy: Box<dyn Policy>,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) options: TieringOptions,
+    pub(super) policy: Box<dyn Policy>,
     /// Held for a whole epoch; the number of the last one.
-    turn: Mutex<Option<u64>>,
-    heat: RwLock<Heat>,
-    holds: Mutex<Holds>,
+    pub(super) turn: Mutex<Option<u64>>,
+    pub(super) heat: RwLock<Heat>,
+    pub(super) holds: Mutex<Holds>,
     calibration: RwLock<Option<Calibration>>,
     mover: Mover,
-    metrics: TieringMetrics,
-    enabled: AtomicBool,
-    cancel: AtomicBool,
+    pub(super) metrics: TieringMetrics,
+    pub(super) control: RwLock<Control>,
+    pub(super) measuring: Mutex<Measuring>,
+    pub(super) cancel: AtomicBool,
     signal: Mutex<Signal>,
     wake: Condvar,
 }
@@ -179,7 +213,8 @@ impl Tiering {
             calibration: RwLock::default(),
             mover: Mover::default(),
             metrics: TieringMetrics::default(),
-            enabled: AtomicBool::new(true),
+            control: RwLock::default(),
+            measuring: Mutex::default(),
             cancel: AtomicBool::new(false),
             signal: Mutex::default(),
             wake: Condvar::new(),
@@ -192,6 +227,9 @@ impl Tiering {
     /// heat is known. A blob that cannot be read is logged and left out.
     pub fn restore(&self) -> Result<usize> {
         let host = self.shared.host()?;
+        let known = host.load_control()?;
+        let mode = self.shared.options.mode.unwrap_or(known.mode);
+        *self.shared.control.write() = Control { mode, ..known };
         let known: HashMap<TableId, ()> = host.tables().into_iter().map(|table| (table.id, ())).collect();
         let mut restored = 0;
         let mut heat = self.shared.heat.write();
@@ -250,16 +288,6 @@ impl Tiering {
     /// Gives up what is left of an epoch under way; done moves stay.
     pub fn cancel(&self) {
         self.shared.cancel.store(true, Ordering::Relaxed);
-    }
-
-    /// Switches the loop's own epochs on or off. Epochs that are asked for run either way.
-    pub fn set_enabled(&self, enabled: bool) {
-        self.shared.enabled.store(enabled, Ordering::Relaxed);
-    }
-
-    /// True when the loop decides by itself.
-    pub fn is_enabled(&self) -> bool {
-        self.shared.enabled.load(Ordering::Relaxed)
     }
 
     /// Sets the budget of a tier in bytes. What is above a lowered budget leaves with the next epoch; until then nothing
@@ -331,7 +359,7 @@ fn account<'a>(host: &'a dyn TieringHost, name: &str) -> Result<&'a Arc<Account>
 }
 
 impl Shared {
-    fn host(&self) -> Result<Arc<dyn TieringHost>> {
+    pub(super) fn host(&self) -> Result<Arc<dyn TieringHost>> {
         self.host.upgrade().ok_or(Error::Cancelled)
     }
 
@@ -347,7 +375,7 @@ impl Shared {
                 continue;
             }
             drop(signal);
-            if !self.enabled.load(Ordering::Relaxed) {
+            if !self.control.read().is_running() {
                 continue;
             }
             let request = EpochRequest {
@@ -370,6 +398,9 @@ impl Shared {
         if self.signal.lock().stop {
             return Err(Error::Cancelled);
         }
+        if !request.dry_run {
+            self.control.read().check_not_frozen()?;
+        }
         let report = self.turn(host.as_ref(), request, fold, &mut turn);
         let failed = u64::from(report.is_err());
         self.metrics.failures.fetch_add(failed, Ordering::Relaxed);
@@ -387,63 +418,33 @@ impl Shared {
         let mut tables = host.tables();
         tables.sort_by_key(|table| table.id);
         let (unix_us, start_us) = (self.clock.unix_us(), self.clock.now_us());
-        let (mut inputs, origins) = self.inputs(host, &tables, request.dry_run, fold)?;
-        if self.policy.kind() == PolicyKind::Optimal {
-            self.holds.lock().mark(&mut inputs, id);
+        if fold && !request.dry_run {
+            self.observe(&mut self.heat.write(), &tables);
+            self.measure(host)?;
         }
-        let plan = epoch::plan_by(self.policy.as_ref(), &inputs, self.options.effort)?;
+        let (acting, advising) = self.draw_by_mode(host, &tables, id, fold && request.dry_run)?;
         let solve_us = self.clock.now_us().saturating_sub(start_us);
-        let mut report = report(id, unix_us, request, &inputs, &plan, solve_us);
+        let main = acting.as_ref().or(advising.as_ref()).ok_or(Error::Cancelled)?;
+        let mut report = EpochReport { epoch: epoch_record(id, unix_us, request, main, solve_us), moves: Vec::new() };
         report.epoch.policy = self.policy.kind().name().into();
-        report.moves = records(&report.epoch, &tables, &inputs, &origins, &plan.moves);
+        match &acting {
+            Some(drawn) => report.moves = drawn.records(&report.epoch, &tables),
+            None => report.epoch.moves = 0,
+        }
+        self.propose(&mut report, &tables, advising.as_ref());
         if request.dry_run {
             self.metrics.dry_runs.fetch_add(1, Ordering::Relaxed);
             return Ok(report);
         }
-        self.note_given_way(&inputs, &plan);
-        let relocations: Vec<Relocation> =
-            plan.moves.iter().filter_map(|planned| relocation(&tables, &origins, planned)).collect();
-        let start_us = self.clock.now_us();
-        self.carry_out(host, request, &relocations, &mut report);
-        report.epoch.move_us = self.clock.now_us().saturating_sub(start_us);
-        let done = plan.moves.iter().zip(&report.moves).filter(|(_, record)| record.status == MoveStatus::Done);
-        self.holds.lock().note(&inputs, id, done.map(|(planned, _)| (planned.segment, planned.to)));
+        self.note_given_way(&main.inputs, &main.plan);
+        self.finish(host, request, (&tables, acting.as_ref()), &mut report)?;
         self.metrics.note(&report.epoch);
         *last = Some(id);
-        self.save_heat(host, &tables)?;
-        host.save_epoch(&report)?;
         Ok(report)
     }
 
-    fn inputs(
-        &self,
-        host: &dyn TieringHost,
-        tables: &[TableSnapshot],
-        dry_run: bool,
-        fold: bool,
-    ) -> Result<(Inputs, Vec<Origin>)> {
-        let calibration = self.calibrated(host)?;
-        let memory = host.memory_tiers();
-        let budgets = memory.iter().map(|tier| Some(tier.account().limit_bytes())).chain([None]);
-        let tiers = calibration.tiers.iter().zip(budgets);
-        let tiers: Vec<TierInput> =
-            tiers.map(|(p, budget_bytes)| TierInput { name: p.name.clone(), budget_bytes, cost: p.cost }).collect();
-        let preview = (fold && dry_run).then(|| {
-            let mut heat = self.heat.read().clone();
-            self.observe(&mut heat, tables);
-            heat
-        });
-        if fold && !dry_run {
-            self.observe(&mut self.heat.write(), tables);
-        }
-        let known = self.heat.read();
-        let heat = preview.as_ref().unwrap_or(&known);
-        let prices = (self.options.payback_epochs, calibration.rates());
-        Ok(survey(host, tables, tiers, prices, &|key| heat.get(key)))
-    }
-
     /// Counts what rules ask and the budgets do not allow, and says so when it changes.
-    fn note_given_way(&self, inputs: &Inputs, plan: &EpochPlan) {
+    pub(super) fn note_given_way(&self, inputs: &Inputs, plan: &EpochPlan) {
         let segments = plan.given_way.iter().filter_map(|at| inputs.segments.get(*at));
         let (segments, unmet_bytes) = segments.fold((0, 0), |(n, sum), segment| (n + 1, sum + segment.bytes));
         let before = self.metrics.given_way_bytes.swap(unmet_bytes, Ordering::Relaxed);
@@ -462,7 +463,7 @@ impl Shared {
         }
     }
 
-    fn carry_out(
+    pub(super) fn carry_out(
         &self,
         host: &dyn TieringHost,
         request: &EpochRequest,
@@ -498,12 +499,12 @@ impl Shared {
         });
     }
 
-    fn observe(&self, heat: &mut Heat, tables: &[TableSnapshot]) {
+    pub(super) fn observe(&self, heat: &mut Heat, tables: &[TableSnapshot]) {
         let chunks = tables.iter().flat_map(|table| table.chunks.iter().map(|entry| &entry.chunk));
         heat.observe(chunks, self.options.half_life_epochs);
     }
 
-    fn save_heat(&self, host: &dyn TieringHost, tables: &[TableSnapshot]) -> Result<()> {
+    pub(super) fn save_heat(&self, host: &dyn TieringHost, tables: &[TableSnapshot]) -> Result<()> {
         let heat = self.heat.read();
         let blobs = tables.iter().map(|table| (table.id, heat.to_blob(table.id))).collect();
         drop(heat);
@@ -511,7 +512,7 @@ impl Shared {
     }
 
     /// The calibration of the host's tiers: the one in use, the saved one, or a new one.
-    fn calibrated(&self, host: &dyn TieringHost) -> Result<Calibration> {
+    pub(super) fn calibrated(&self, host: &dyn TieringHost) -> Result<Calibration> {
         let (tiers, home) = (host.memory_tiers(), host.home());
         if let Some(known) = self.calibration.read().as_ref().filter(|c| c.fits(tiers, home)) {
             return Ok(known.clone());
@@ -531,21 +532,9 @@ impl Shared {
     }
 }
 
-fn relocation(tables: &[TableSnapshot], origins: &[Origin], planned: &PlannedMove) -> Option<Relocation> {
-    let (table, position, column) = *origins.get(planned.segment)?;
-    let chunk = Arc::clone(&tables.get(table as usize)?.chunks.get(position as usize)?.chunk);
-    Some(Relocation { chunk, column: column as usize, from: planned.from, to: planned.to })
-}
-
-fn report(
-    id: u64,
-    unix_us: u64,
-    request: &EpochRequest,
-    inputs: &Inputs,
-    plan: &EpochPlan,
-    solve_us: u64,
-) -> EpochReport {
-    let epoch = EpochRecord {
+pub(super) fn epoch_record(id: u64, unix_us: u64, request: &EpochRequest, drawn: &Drawn, solve_us: u64) -> EpochRecord {
+    let (inputs, plan) = (&drawn.inputs, &drawn.plan);
+    EpochRecord {
         id,
         unix_us,
         trigger: request.reason.clone(),
@@ -554,6 +543,7 @@ fn report(
         moves: plan.moves.len() as u32,
         moves_done: 0,
         moves_skipped: 0,
+        moves_proposed: 0,
         planned_bytes: plan.moves.iter().map(|planned| planned.bytes).sum(),
         moved_bytes: 0,
         before_us: plan.before_us,
@@ -565,42 +555,13 @@ fn report(
         policy: String::new(),
         solve_us,
         move_us: 0,
-        prices: plan.prices.clone(),
-    };
-    EpochReport { epoch, moves: Vec::new() }
-}
-
-fn records(
-    epoch: &EpochRecord,
-    tables: &[TableSnapshot],
-    inputs: &Inputs,
-    origins: &[Origin],
-    moves: &[PlannedMove],
-) -> Vec<MoveRecord> {
-    let tier = |id: TierId| inputs.tiers.get(usize::from(id.0)).map_or_else(String::new, |tier| tier.name.clone());
-    let record = |(number, planned): (usize, &PlannedMove)| {
-        let (table, position, column) = *origins.get(planned.segment)?;
-        let table = tables.get(table as usize)?;
-        let chunk = &table.chunks.get(position as usize)?.chunk;
-        Some(MoveRecord {
-            epoch: epoch.id,
-            number: number as u32,
-            table: table.name.clone(),
-            chunk: chunk.id.0,
-            column: chunk.schema.fields().get(column as usize)?.name().clone(),
-            from: tier(planned.from),
-            to: tier(planned.to),
-            bytes: planned.bytes,
-            benefit_us: planned.benefit_us,
-            benefit_ns_per_byte: planned.benefit_ns_per_byte,
-            reason: planned.reason.clone(),
-            status: MoveStatus::Planned,
-            why: None,
-            unix_us: epoch.unix_us,
-            took_us: 0,
-        })
-    };
-    moves.iter().enumerate().filter_map(record).collect()
+        prices: drawn.prices(),
+        predicted_us: 0.0,
+        measured_us: None,
+        measured_moves_predicted_us: None,
+        prediction_error: None,
+        measured_epochs: 0,
+    }
 }
 
 #[cfg(test)]

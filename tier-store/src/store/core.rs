@@ -16,12 +16,16 @@ use serde::de::DeserializeOwned;
 use super::commit::Publications;
 use super::compact::CompactionCounters;
 use super::description::Descriptions;
+use crate::catalog::records::{decode, encode};
 use crate::catalog::{Catalog, Commit, Space, TableRecord, key};
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::heat::{AccessTotals, Pattern};
 use crate::migrate::HomeTier;
-use crate::placement::{Calibration, EpochReport, TableSnapshot, TierCost, TieringHost};
+use crate::placement::picture::KEPT_PICTURES;
+use crate::placement::{
+    Calibration, Control, EpochRecord, EpochReport, MoveRecord, Picture, TableSnapshot, TierCost, TieringHost,
+};
 use crate::table::delta::SealRule;
 use crate::table::{
     Chunk, ChunkAdmission, FilterPool, IngestMemory, Resident, Table, TableId, TableName, TableVersion,
@@ -33,6 +37,7 @@ use crate::tier::{Account, MemoryTier, TierId, TierKind, codec};
 /// Epochs kept in the log.
 const KEPT_EPOCHS: u64 = 1000;
 const CALIBRATION_KEY: &[u8] = b"calibration";
+const CONTROL_KEY: &[u8] = b"tiering_control";
 
 /// A tier with its budget and use.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -229,6 +234,15 @@ impl Core {
         infos
     }
 
+    /// Calls `visit` with each record of a log, oldest first, until it returns false.
+    pub(super) fn log<T: DeserializeOwned>(
+        &self,
+        space: Space,
+        visit: &mut dyn FnMut(T) -> Result<bool>,
+    ) -> Result<()> {
+        self.catalog.scan(space, &[], |_, value| visit(parse(value)?))
+    }
+
     pub(super) fn log_back<T: DeserializeOwned>(&self, space: Space, limit: usize) -> Result<Vec<T>> {
         let mut found = Vec::new();
         self.catalog.scan_back(space, &[], |_, value| {
@@ -272,6 +286,7 @@ pub(super) fn snapshot_of(table: &Table, version: &TableVersion) -> TableSnapsho
         chunks: Arc::clone(&version.chunks),
         statistics: Arc::clone(&version.statistics),
         rules: Arc::clone(&version.rules),
+        mode: table.options().tiering,
     }
 }
 
@@ -303,6 +318,49 @@ impl TieringHost for Core {
             })?;
         }
         self.catalog.commit(commit)
+    }
+
+    fn amend(&self, epochs: &[EpochRecord], moves: &[MoveRecord]) -> Result<()> {
+        let mut commit = Commit::default();
+        for epoch in epochs {
+            commit.put(Space::Epochs, key(&[epoch.id]), json(epoch)?);
+        }
+        for record in moves {
+            commit.put(Space::Moves, key(&[record.epoch, u64::from(record.number)]), json(record)?);
+        }
+        self.catalog.commit(commit)
+    }
+
+    fn save_picture(&self, epoch: u64, picture: &Picture) -> Result<()> {
+        let mut commit = Commit::default();
+        commit.put(Space::Placements, key(&[epoch]), encode(picture)?);
+        if let Some(old) = epoch.checked_sub(KEPT_PICTURES) {
+            commit.delete(Space::Placements, key(&[old]));
+        }
+        self.catalog.commit(commit)
+    }
+
+    fn load_picture(&self, epoch: u64) -> Result<Option<Picture>> {
+        self.catalog.get(Space::Placements, &key(&[epoch]))?.map(|bytes| decode(&bytes, "a placement")).transpose()
+    }
+
+    fn pictures(&self) -> Result<Vec<u64>> {
+        let mut kept = Vec::new();
+        self.catalog.scan(Space::Placements, &[], |k, _| {
+            kept.push(crate::catalog::key_part(k, 0));
+            Ok(true)
+        })?;
+        Ok(kept)
+    }
+
+    fn save_control(&self, control: &Control) -> Result<()> {
+        let mut commit = Commit::default();
+        commit.put(Space::Meta, CONTROL_KEY.to_vec(), json(control)?);
+        self.catalog.commit(commit)
+    }
+
+    fn load_control(&self) -> Result<Control> {
+        Ok(self.catalog.get(Space::Meta, CONTROL_KEY)?.map(|bytes| parse(&bytes)).transpose()?.unwrap_or_default())
     }
 
     fn last_epoch(&self) -> Result<u64> {

@@ -147,7 +147,11 @@ impl Store {
     /// # Errors
     /// What [`TableDefinition::altered`] says; a new NOT NULL column of a table with rows needs a value.
     pub fn alter_table(&self, name: &TableName, changes: &[Alteration]) -> Result<Arc<Table>> {
-        self.core.alter_table(name, changes)
+        let table = self.core.alter_table(name, changes)?;
+        if changes.iter().any(|change| matches!(change, Alteration::SetOptions(_))) {
+            self.tiering.wake("settings of a table");
+        }
+        Ok(table)
     }
 
     /// Makes a placement rule, durable when it returns; segments follow with the next epoch, which is asked for at once.
@@ -295,6 +299,11 @@ impl Store {
     /// The last moves, newest epoch first.
     pub fn moves(&self, limit: usize) -> Result<Vec<MoveRecord>> {
         self.core.log_back(Space::Moves, limit)
+    }
+
+    /// Calls `visit` with each move that is logged, oldest first, until it returns false.
+    pub fn walk_moves(&self, mut visit: impl FnMut(MoveRecord) -> Result<bool>) -> Result<()> {
+        self.core.log(Space::Moves, &mut visit)
     }
 
     /// Stores a named object (a view, an external table, a schema) as JSON text.

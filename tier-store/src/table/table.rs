@@ -22,6 +22,7 @@ use super::key::check_enforceable;
 use super::sample::Samples;
 use super::{Chunk, ChunkEntry, ChunkId, DeltaRows, Rules, TableStatistics, TableVersion};
 use crate::error::{Error, Result};
+use crate::placement::TieringMode;
 use crate::tier::codec::StoredColumn;
 
 /// Number of a table; never reused.
@@ -86,6 +87,9 @@ pub struct TableOptions {
     /// No two rows have the same primary key. Stored behind the rest of a table's record.
     #[serde(skip)]
     pub enforce_primary_key: bool,
+    /// What the tiering loop does with it. Stored behind the rest of a table's record, too.
+    #[serde(skip)]
+    pub tiering: TieringMode,
 }
 
 impl Default for TableOptions {
@@ -96,6 +100,7 @@ impl Default for TableOptions {
             durability: Durability::default(),
             admission: ChunkAdmission::default(),
             enforce_primary_key: false,
+            tiering: TieringMode::default(),
         }
     }
 }

@@ -4,7 +4,9 @@ use super::*;
 use crate::clock::SystemClock;
 use crate::heat::Pattern;
 use crate::migrate::testing::FakeHome;
-use crate::table::{TableDefinition, TableName};
+use crate::placement::order::{Order, OrderReport, Scope};
+use crate::table::{ChunkId, RuleRows, TableDefinition, TableName};
+use crate::tier::TierId;
 use crate::tier::dram::DramTier;
 
 /// What a store would have on disk.
@@ -13,6 +15,8 @@ struct Saved {
     epochs: Vec<EpochReport>,
     heat: HashMap<TableId, Vec<u8>>,
     calibration: Option<Calibration>,
+    pictures: std::collections::BTreeMap<u64, Picture>,
+    control: Control,
 }
 
 struct FakeHost {
@@ -20,6 +24,7 @@ struct FakeHost {
     tiers: Vec<Arc<dyn MemoryTier>>,
     chunks: Arc<[ChunkEntry]>,
     rules: Mutex<Arc<Rules>>,
+    mode: Mutex<TieringMode>,
     saved: Arc<Mutex<Saved>>,
 }
 
@@ -30,7 +35,7 @@ impl FakeHost {
         let chunks = (0..10).map(|id| ChunkEntry { chunk: home.add(1, id), deletions: None, place: id }).collect();
         let tiers: Vec<Arc<dyn MemoryTier>> =
             vec![Arc::new(DramTier::new(TierId(0), Account::new("dram", dram_bytes)))];
-        Arc::new(Self { home, tiers, chunks, rules: Mutex::default(), saved })
+        Arc::new(Self { home, tiers, chunks, rules: Mutex::default(), mode: Mutex::default(), saved })
     }
 
     fn tiering(self: &Arc<Self>) -> Tiering {
@@ -65,6 +70,7 @@ impl TieringHost for FakeHost {
             chunks: Arc::clone(&self.chunks),
             statistics: Arc::new(TableStatistics::empty(&definition)),
             rules: Arc::clone(&self.rules.lock()),
+            mode: *self.mode.lock(),
         }]
     }
     fn memory_tiers(&self) -> &[Arc<dyn MemoryTier>] {
@@ -91,6 +97,37 @@ impl TieringHost for FakeHost {
         Ok(self.saved.lock().calibration.clone())
     }
     fn use_calibration(&self, _calibration: &Calibration) {}
+    fn amend(&self, epochs: &[EpochRecord], moves: &[MoveRecord]) -> Result<()> {
+        let mut saved = self.saved.lock();
+        for report in &mut saved.epochs {
+            if let Some(epoch) = epochs.iter().find(|e| e.id == report.epoch.id) {
+                report.epoch = epoch.clone();
+            }
+            for known in &mut report.moves {
+                if let Some(now) = moves.iter().find(|m| (m.epoch, m.number) == (known.epoch, known.number)) {
+                    *known = now.clone();
+                }
+            }
+        }
+        Ok(())
+    }
+    fn save_picture(&self, epoch: u64, picture: &Picture) -> Result<()> {
+        self.saved.lock().pictures.insert(epoch, picture.clone());
+        Ok(())
+    }
+    fn load_picture(&self, epoch: u64) -> Result<Option<Picture>> {
+        Ok(self.saved.lock().pictures.get(&epoch).cloned())
+    }
+    fn pictures(&self) -> Result<Vec<u64>> {
+        Ok(self.saved.lock().pictures.keys().copied().collect())
+    }
+    fn save_control(&self, control: &Control) -> Result<()> {
+        self.saved.lock().control = control.clone();
+        Ok(())
+    }
+    fn load_control(&self) -> Result<Control> {
+        Ok(self.saved.lock().control.clone())
+    }
     fn save_calibration(&self, calibration: &Calibration) -> Result<()> {
         self.saved.lock().calibration = Some(calibration.clone());
         Ok(())
@@ -154,7 +191,7 @@ fn heat_survives_a_restart_and_the_loop_brings_the_hottest_back_at_once() {
 fn the_switch_stops_the_loop_but_not_the_user() {
     let host = FakeHost::new(THREE, Arc::default());
     let tiering = host.tiering();
-    tiering.set_enabled(false);
+    tiering.set_mode(TieringMode::Off).unwrap();
     tiering.start(Duration::from_millis(1)).unwrap();
     host.read(1, 9);
     for _ in 0..3 {
@@ -162,7 +199,7 @@ fn the_switch_stops_the_loop_but_not_the_user() {
     }
     let triggers: Vec<_> = host.saved.lock().epochs.iter().map(|report| report.epoch.trigger.clone()).collect();
     assert_eq!(triggers, ["requested"; 3]);
-    tiering.set_enabled(true);
+    tiering.set_first_mode(TieringMode::Auto);
     while host.saved.lock().epochs.len() < 4 {
         std::thread::yield_now();
     }
@@ -178,4 +215,127 @@ fn budgets_of_unknown_tiers_and_above_the_maximum_are_refused() {
     assert!(matches!(tiering.set_budget("dram", (1 << 20) + 1), Err(Error::Invalid(_))));
     tiering.set_budget("dram", 1 << 20).unwrap();
     assert_eq!(host.tiers[0].account().limit_bytes(), 1 << 20);
+}
+
+fn scope(first: u64, last: u64) -> Scope {
+    Scope { columns: vec![crate::table::ColumnId(0)], rows: RuleRows::Chunks((first..=last).map(ChunkId).collect()) }
+}
+
+fn words(report: &OrderReport) -> Vec<(String, u64)> {
+    report.outcome.iter().map(|outcome| (outcome.what.clone(), outcome.segments)).collect()
+}
+
+#[test]
+fn advice_is_logged_and_moves_nothing_and_off_does_not_weigh() {
+    let host = FakeHost::new(THREE, Arc::default());
+    let tiering = host.tiering();
+    (2..7).for_each(|chunk| host.read(chunk, 10 * chunk as u32));
+    *host.mode.lock() = TieringMode::Advise;
+    let report = tiering.run_epoch(EpochRequest::now("test")).unwrap();
+    assert_eq!((report.epoch.moves, report.epoch.moves_proposed, host.resident().len()), (0, 3, 0));
+    assert!(report.moves.iter().all(|m| m.status == MoveStatus::Proposed && m.to == "dram"), "{report:?}");
+    *host.mode.lock() = TieringMode::Off;
+    let report = tiering.run_epoch(EpochRequest::now("test")).unwrap();
+    assert_eq!((report.epoch.segments, report.moves.len(), host.resident().len()), (0, 0, 0));
+    *host.mode.lock() = TieringMode::Auto;
+    tiering.set_mode(TieringMode::Advise).unwrap();
+    let report = tiering.run_epoch(EpochRequest::now("test")).unwrap();
+    assert_eq!((report.epoch.moves_proposed, host.resident().len()), (3, 0));
+    let why = &tiering.explain("public.t", &scope(6, 6)).unwrap()[0].why;
+    assert!(why.starts_with("tiering is advise; were it moved: goes from ssd to dram"), "{why}");
+    // The mode outlives the process; the configuration's does not.
+    tiering.set_first_mode(TieringMode::Auto);
+    tiering.run_epoch(EpochRequest::now("test")).unwrap();
+    assert_eq!(host.resident(), [4, 5, 6]);
+    let again = host.tiering();
+    again.restore().unwrap();
+    assert_eq!(again.control().mode, TieringMode::Advise);
+}
+
+#[test]
+fn nothing_moves_while_frozen() {
+    let host = FakeHost::new(THREE, Arc::default());
+    let tiering = host.tiering();
+    host.read(3, 10);
+    tiering.freeze().unwrap();
+    let said = |result: Result<EpochReport>| result.unwrap_err().to_string();
+    assert!(said(tiering.run_epoch(EpochRequest::now("test"))).contains("UNFREEZE PLACEMENT"));
+    let warm = Order::WarmUp { table: "public.t".into(), scope: Scope::all() };
+    assert!(tiering.order(&warm).unwrap_err().to_string().contains("frozen"));
+    assert_eq!(tiering.run_epoch(EpochRequest::dry_run("test")).unwrap().epoch.moves, 1);
+    let again = host.tiering();
+    again.restore().unwrap();
+    assert!(again.control().frozen_unix_us.is_some() && !again.is_enabled());
+    tiering.unfreeze().unwrap();
+    tiering.run_epoch(EpochRequest::now("test")).unwrap();
+    assert_eq!(host.resident(), [3]);
+}
+
+#[test]
+fn orders_bring_back_warm_up_and_roll_back_within_the_budget() {
+    let host = FakeHost::new(THREE, Arc::default());
+    let tiering = host.tiering();
+    (2..7).for_each(|chunk| host.read(chunk, 10 * chunk as u32));
+    tiering.run_epoch(EpochRequest::now("test")).unwrap();
+    assert_eq!(host.resident(), [4, 5, 6]);
+    let bring =
+        |first, last| Order::BringBack { table: "public.t".into(), scope: scope(first, last), tier: "dram".into() };
+    let report = tiering.order(&bring(0, 1)).unwrap();
+    assert_eq!(host.resident(), [0, 1, 6], "the coolest of the others make room, and the hottest stays");
+    assert_eq!(words(&report), [("moved to dram".into(), 2), ("made room: moved to ssd".into(), 2)]);
+    assert_eq!((report.epoch.id, report.epoch.trigger.as_str()), (2, "bring public.t to dram"));
+    assert!(report.moves.iter().any(|m| m.reason == "ordered: bring public.t to dram"), "{report:?}");
+    let refused = tiering.order(&bring(0, 3)).unwrap_err().to_string();
+    assert!(
+        refused.contains("needs 32.0 KiB, the budget is 24.0 KiB") && refused.contains("8.0 KiB too much"),
+        "{refused}"
+    );
+    assert_eq!(host.resident(), [0, 1, 6]);
+    let nothing = tiering.order(&bring(90, 91)).unwrap_err().to_string();
+    assert!(nothing.contains("no segment is in this scope"), "{nothing}");
+
+    // Nobody reads 0 and 1: a warm-up takes their room, and no more of it than pays.
+    let warm = Order::WarmUp { table: "public.t".into(), scope: scope(7, 9) };
+    let report = tiering.order(&warm).unwrap();
+    assert_eq!(host.resident().len(), 3);
+    assert!(
+        host.resident().contains(&6) && !host.resident().contains(&0) && !host.resident().contains(&1),
+        "{report:?}"
+    );
+    assert!(words(&report).contains(&("left: memory is full of what is read more".into(), 1)), "{report:?}");
+
+    let report = tiering.order(&Order::RollBack { epoch: 1 }).unwrap();
+    assert_eq!(host.resident(), [4, 5, 6]);
+    assert_eq!(report.epoch.trigger, "roll back to epoch 1");
+    assert!(words(&report).contains(&("already on dram".into(), 1)), "{report:?}");
+    let missing = tiering.order(&Order::RollBack { epoch: 77 }).unwrap_err().to_string();
+    assert!(missing.contains("77 (1 to 4 are kept)"), "{missing}");
+}
+
+#[test]
+fn what_moves_bring_is_counted_afterwards() {
+    let saved: Arc<Mutex<Saved>> = Arc::default();
+    let host = FakeHost::new(THREE, Arc::clone(&saved));
+    let tiering = host.tiering();
+    (0..2).for_each(|chunk| host.read(chunk, 8));
+    tiering.run_epoch(EpochRequest::now("test")).unwrap();
+    assert_eq!(host.resident(), [0, 1]);
+    let moves = || saved.lock().epochs[0].moves.clone();
+    assert!(moves().iter().all(|m| m.measured_us.is_none() && m.condition.contains("read less than")), "{:?}", moves());
+    // One is read as before, the other no longer.
+    for epoch in 1..=4_u32 {
+        host.read(0, 8);
+        tiering.run_epoch(EpochRequest::now("test")).unwrap();
+        assert!(moves().iter().all(|m| m.measured_epochs == epoch));
+    }
+    let near = |a: f64, b: f64| (a - b).abs() <= 1e-3 * b.abs();
+    let of = |chunk: u64| moves().into_iter().find(|m| m.chunk == chunk).unwrap();
+    assert!(near(of(0).measured_us.unwrap(), of(0).benefit_us), "{:?}", of(0));
+    assert_eq!(of(1).measured_us, Some(0.0));
+    let epoch = saved.lock().epochs[0].epoch.clone();
+    assert!(near(epoch.measured_us.unwrap() * 2.0, epoch.predicted_us), "{epoch:?}");
+    assert!(near(epoch.prediction_error.unwrap(), 0.5) && tiering.metrics().last_prediction_error.get() > 0.0);
+    // After the epochs within which it had to pay back, the measurement is over.
+    tiering.run_epoch(EpochRequest::now("test")).unwrap();
+    assert_eq!(of(0).measured_epochs, 4);
 }

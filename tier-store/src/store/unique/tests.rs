@@ -20,6 +20,7 @@ use super::super::tests::{definition, keys, rows};
 use super::super::transaction::tests::{delete_keys, pairs, present, seeds, write};
 use crate::catalog::TableRecord;
 use crate::catalog::records::{decode, encode};
+use crate::placement::TieringMode;
 use crate::store::{Savepoint, Transaction};
 use crate::table::{Alteration, Table, TableDefinition, TableName, TableVersion};
 use crate::{Error, Store, StoreOptions};
@@ -165,13 +166,16 @@ fn a_key_is_enforced_once_the_rows_have_no_duplicates() {
 
 #[test]
 fn records_without_the_setting_are_read_and_those_with_it_kept() {
-    let record = encode(&TableRecord::new(&enforcing("t")).unwrap()).unwrap();
-    let enforced = |bytes: &[u8]| {
-        let definition = decode::<TableRecord>(bytes, "a table").unwrap().definition().unwrap();
-        definition.options.enforce_primary_key
+    let mut definition = enforcing("t");
+    definition.options.tiering = TieringMode::Advise;
+    let record = encode(&TableRecord::new(&definition).unwrap()).unwrap();
+    let read = |bytes: &[u8]| {
+        let options = decode::<TableRecord>(bytes, "a table").unwrap().definition().unwrap().options;
+        (options.enforce_primary_key, options.tiering)
     };
-    assert!(enforced(&record));
-    assert!(!enforced(&record[..record.len() - 1]), "written before there was such a setting");
+    assert_eq!(read(&record), (true, TieringMode::Advise));
+    assert_eq!(read(&record[..record.len() - 1]), (true, TieringMode::Auto), "written before there were modes");
+    assert_eq!(read(&record[..record.len() - 2]), (false, TieringMode::Auto), "written before keys were enforced");
 }
 
 #[test]

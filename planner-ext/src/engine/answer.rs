@@ -1,0 +1,78 @@
+//! A table whose rows are the answer to one question: made when it is read, on a blocking thread.
+
+use std::fmt;
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::{Field, Schema, SchemaRef};
+use async_trait::async_trait;
+use datafusion::catalog::{Session, TableProvider};
+use datafusion::datasource::TableType;
+use datafusion::error::Result as PlanResult;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::logical_expr::Expr;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::stream::RecordBatchReceiverStream;
+use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
+
+use crate::error::Result;
+
+type Rows = Arc<dyn Fn() -> Result<RecordBatch> + Send + Sync>;
+
+/// A question with its answer to come.
+#[derive(Clone)]
+pub(super) struct AnswerTable {
+    schema: SchemaRef,
+    rows: Rows,
+}
+
+impl fmt::Debug for AnswerTable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AnswerTable").field("schema", &self.schema).finish_non_exhaustive()
+    }
+}
+
+impl AnswerTable {
+    /// `rows` is called once for each run of the statement.
+    pub(super) fn new(fields: Vec<Field>, rows: impl Fn() -> Result<RecordBatch> + Send + Sync + 'static) -> Self {
+        Self { schema: Arc::new(Schema::new(fields)), rows: Arc::new(rows) }
+    }
+}
+
+#[async_trait]
+impl TableProvider for AnswerTable {
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.schema)
+    }
+
+    fn table_type(&self) -> TableType {
+        TableType::View
+    }
+
+    async fn scan(
+        &self,
+        _: &dyn Session,
+        projection: Option<&Vec<usize>>,
+        _: &[Expr],
+        limit: Option<usize>,
+    ) -> PlanResult<Arc<dyn ExecutionPlan>> {
+        let (schema, rows) = (Arc::clone(&self.schema), Arc::new(self.clone()));
+        Ok(Arc::new(StreamingTableExec::try_new(schema, vec![rows], projection, None, false, limit)?))
+    }
+}
+
+impl PartitionStream for AnswerTable {
+    fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    fn execute(&self, _: Arc<TaskContext>) -> SendableRecordBatchStream {
+        let mut builder = RecordBatchReceiverStream::builder(Arc::clone(&self.schema), 1);
+        let (sender, rows) = (builder.tx(), Arc::clone(&self.rows));
+        builder.spawn_blocking(move || {
+            let _ = sender.blocking_send(Ok(rows()?));
+            Ok(())
+        });
+        builder.build()
+    }
+}

@@ -1,0 +1,415 @@
+//! The user's hand on placement: questions and orders that answer with rows, and what is said to the tiering loop.
+//!
+//! ```text
+//!   EXPLAIN PLACEMENT t [scope]            scope = [COLUMNS (a, b)] [CHUNKS 3 TO 9, 12 | WHERE p], as of placement rules
+//!   EXPLAIN PLACEMENT query
+//!   EPOCH NOW | EPOCH DRY RUN
+//!   BRING BACK t [scope] TO tier
+//!   WARM UP t [scope]
+//!   ROLL BACK PLACEMENT TO EPOCH n
+//!   FREEZE PLACEMENT | UNFREEZE PLACEMENT
+//!   ALTER SYSTEM SET tiering = auto | advise | off
+//! ```
+//!
+//! A statement with rows is planned as the scan of a table that does what is asked when it is read.
+
+use std::sync::Arc;
+
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::datasource::provider_as_source;
+use datafusion::logical_expr::{LogicalPlan, LogicalPlanBuilder};
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::sql::parser::Statement as SqlStatement;
+use datafusion::sql::sqlparser::dialect::GenericDialect;
+use datafusion::sql::sqlparser::keywords::Keyword;
+use datafusion::sql::sqlparser::parser::{Parser, ParserError};
+use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
+use terrace_tier_store::Store;
+use terrace_tier_store::placement::{
+    EpochReport, EpochRequest, Explanation, Order, OrderReport, Outlook, Scope, TieringMode,
+};
+use terrace_tier_store::table::{Chunk, TableName};
+
+use super::answer::AnswerTable;
+use super::catalog::Snapshot;
+use super::ddl::refuse_system;
+use super::parse::{Command, NameParts, Parsed, RECURSION_LIMIT, classify, normalized, one_statement};
+use super::registry::StatementKind;
+use super::rule::{ScopeOrder, is_word, scope, take_word};
+use super::session::Session;
+use super::statement::Planned;
+use super::{Engine, defaults, show};
+use crate::error::{Error, Result, missing_table};
+use crate::scan::TierScanExec;
+use crate::system::{explanations, moves};
+
+/// A question or an order, as written.
+#[derive(Debug, Clone)]
+pub(super) enum Asked {
+    Explain { table: NameParts, scope: ScopeOrder },
+    ExplainQuery(SqlStatement),
+    Epoch { dry_run: bool },
+    BringBack { table: NameParts, scope: ScopeOrder, tier: String },
+    WarmUp { table: NameParts, scope: ScopeOrder },
+    RollBack(u64),
+}
+
+/// What is said to the tiering loop.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Said {
+    Freeze,
+    Unfreeze,
+    Mode(TieringMode),
+}
+
+/// True for the statements of this file; `tokens` without white space.
+pub(super) fn is_hand(tokens: &[&Token]) -> bool {
+    const STARTS: [&[&str]; 11] = [
+        &["explain", "placement"],
+        &["epoch", "now"],
+        &["epoch", "dry"],
+        &["bring"],
+        &["warm", "up"],
+        &["roll", "back", "placement"],
+        &["rollback", "placement"],
+        &["freeze"],
+        &["unfreeze"],
+        &["alter", "system"],
+        &["epoch"],
+    ];
+    let starts = |words: &&[&str]| {
+        words.len() <= tokens.len() && words.iter().zip(tokens).all(|(word, token)| is_word(token, word))
+    };
+    STARTS.iter().any(starts)
+}
+
+/// Parses what [`is_hand`] recognised.
+pub(super) fn parse(tokens: Vec<TokenWithSpan>) -> Result<Parsed> {
+    if let Some(query) = explained_query(&tokens) {
+        let inner = classify(one_statement(query)?, "")?;
+        let Command::Plan { statement, .. } = inner.command else { return Err(not_a_query()) };
+        if inner.is_update || matches!(statement, SqlStatement::Explain(_)) {
+            return Err(not_a_query());
+        }
+        return Ok(asked(Asked::ExplainQuery(statement)));
+    }
+    let dialect = GenericDialect {};
+    let parser = Parser::new(&dialect).with_recursion_limit(RECURSION_LIMIT);
+    let mut parser = parser.with_tokens_with_locations(tokens);
+    let wrong = |e: ParserError| Error::invalid(format!("SQL syntax: {e}"));
+    let parsed = statement(&mut parser).map_err(wrong)??;
+    let _ = parser.consume_token(&Token::SemiColon);
+    parser.expect_token(&Token::EOF).map_err(wrong)?;
+    Ok(parsed)
+}
+
+fn not_a_query() -> Error {
+    Error::invalid("EXPLAIN PLACEMENT takes the name of a table, or a query")
+}
+
+fn asked(asked: Asked) -> Parsed {
+    Parsed { command: Command::Asked(asked), kind: StatementKind::Query, is_update: false }
+}
+
+fn said(said: Said) -> Parsed {
+    Parsed { command: Command::Said(said), kind: StatementKind::Setting, is_update: true }
+}
+
+/// The tokens of the query after EXPLAIN PLACEMENT, if there is one.
+fn explained_query(tokens: &[TokenWithSpan]) -> Option<Vec<TokenWithSpan>> {
+    let at = tokens.iter().position(|token| is_word(&token.token, "placement"))?;
+    let is_explain = tokens.iter().take(at).any(|token| is_word(&token.token, "explain"));
+    let rest = tokens.get(at + 1..)?;
+    let first = rest.iter().find(|token| !matches!(token.token, Token::Whitespace(_)))?;
+    let begins = match &first.token {
+        Token::LParen => true,
+        Token::Word(word) => {
+            let verbs =
+                [Keyword::SELECT, Keyword::WITH, Keyword::VALUES, Keyword::INSERT, Keyword::UPDATE, Keyword::DELETE];
+            word.quote_style.is_none() && (verbs.contains(&word.keyword) || word.keyword == Keyword::EXPLAIN)
+        }
+        _ => false,
+    };
+    (is_explain && begins).then(|| rest.to_vec())
+}
+
+fn statement(parser: &mut Parser<'_>) -> Result<Result<Parsed>, ParserError> {
+    if take_word(parser, "explain") {
+        let _ = take_word(parser, "placement");
+        let _ = parser.parse_keyword(Keyword::TABLE);
+        let name = parser.parse_object_name(false)?;
+        let scope = scope(parser)?;
+        return Ok(NameParts::new(&name).map(|table| asked(Asked::Explain { table, scope })));
+    }
+    if take_word(parser, "epoch") {
+        if take_word(parser, "now") {
+            return Ok(Ok(asked(Asked::Epoch { dry_run: false })));
+        }
+        if take_word(parser, "dry") && take_word(parser, "run") {
+            return Ok(Ok(asked(Asked::Epoch { dry_run: true })));
+        }
+        return parser.expected("EPOCH NOW or EPOCH DRY RUN", parser.peek_token());
+    }
+    if take_word(parser, "bring") {
+        // A table may have the name BACK.
+        let another = matches!(parser.peek_nth_token_ref(1).token, Token::Word(_) | Token::DoubleQuotedString(_));
+        let verb = ["to", "columns", "chunks", "where"];
+        if another && !verb.iter().any(|word| is_word(&parser.peek_nth_token_ref(1).token, word)) {
+            let _ = take_word(parser, "back");
+        }
+        let name = parser.parse_object_name(false)?;
+        let scope = scope(parser)?;
+        if !take_word(parser, "to") {
+            return parser.expected("TO tier", parser.peek_token());
+        }
+        let tier = normalized(&parser.parse_identifier()?);
+        return Ok(NameParts::new(&name).map(|table| asked(Asked::BringBack { table, scope, tier })));
+    }
+    if take_word(parser, "warm") {
+        let _ = take_word(parser, "up");
+        let name = parser.parse_object_name(false)?;
+        let scope = scope(parser)?;
+        return Ok(NameParts::new(&name).map(|table| asked(Asked::WarmUp { table, scope })));
+    }
+    for (word, freeze) in [("freeze", Said::Freeze), ("unfreeze", Said::Unfreeze)] {
+        if take_word(parser, word) {
+            if !take_word(parser, "placement") {
+                return parser.expected("PLACEMENT", parser.peek_token());
+            }
+            return Ok(Ok(said(freeze)));
+        }
+    }
+    if take_word(parser, "alter") {
+        let _ = take_word(parser, "system");
+        let name = if parser.parse_keyword(Keyword::SET) { parser.parse_identifier()?.value } else { String::new() };
+        if !name.eq_ignore_ascii_case("tiering") || !parser.consume_token(&Token::Eq) {
+            return parser.expected("SET tiering = auto, advise or off", parser.peek_token());
+        }
+        let mode = match parser.next_token().token {
+            Token::Word(word) => word.value,
+            Token::SingleQuotedString(text) => text,
+            other => other.to_string(),
+        };
+        return Ok(mode.parse().map(|mode| said(Said::Mode(mode))).map_err(Error::from));
+    }
+    if !take_word(parser, "rollback") {
+        let _ = take_word(parser, "roll") && take_word(parser, "back");
+    }
+    let _ = take_word(parser, "placement");
+    if !(take_word(parser, "to") && take_word(parser, "epoch")) {
+        return parser.expected("TO EPOCH number", parser.peek_token());
+    }
+    let epoch = parser.parse_literal_uint()?;
+    Ok(Ok(asked(Asked::RollBack(epoch))))
+}
+
+impl Said {
+    /// Says it.
+    pub(super) async fn run(self, session: &Session) -> Result<u64> {
+        let store = Arc::clone(session.engine().store());
+        let say = move || {
+            match self {
+                Self::Freeze => store.tiering().freeze()?,
+                Self::Unfreeze => store.tiering().unfreeze()?,
+                Self::Mode(mode) => store.tiering().set_mode(mode)?,
+            }
+            tracing::info!(said = ?self, "tiering loop");
+            Ok(0)
+        };
+        session.engine().blocking(say).await
+    }
+}
+
+impl Asked {
+    /// The plan whose execution does what is asked.
+    pub(super) async fn plan(&self, session: &Session, snapshot: Arc<Snapshot>) -> Result<Planned> {
+        let engine = session.engine();
+        let store = Arc::clone(engine.store());
+        let scoped = |table: &NameParts, scope: &ScopeOrder| {
+            let name = table.resolve(snapshot.default_schema());
+            refuse_system(&name)?;
+            Ok::<_, Error>((name.to_string(), engine.placement_scope(&name, scope)?))
+        };
+        let order = |order: Order| {
+            let fields = explanations::outcome_fields();
+            AnswerTable::new(fields, move || explanations::outcomes(&store.tiering().order(&order)?.outcome))
+        };
+        let answer = match self {
+            Self::Explain { table, scope } => {
+                let ((name, scope), store) = (scoped(table, scope)?, Arc::clone(engine.store()));
+                let rows = move || explanations::segments(&store.tiering().explain(&name, &scope)?);
+                AnswerTable::new(explanations::segment_fields(), rows)
+            }
+            Self::ExplainQuery(statement) => {
+                let reads = reads(&snapshot, statement.clone()).await?;
+                let store = Arc::clone(engine.store());
+                let rows = move || explanations::outlook(&store.tiering().outlook(&reads)?);
+                AnswerTable::new(explanations::outlook_fields(), rows)
+            }
+            Self::Epoch { dry_run } => {
+                let (store, dry_run) = (Arc::clone(engine.store()), *dry_run);
+                AnswerTable::new(moves::fields(), move || moves::batch(&epoch(&store, dry_run, "sql")?.moves))
+            }
+            Self::BringBack { table, scope, tier } => {
+                let ((table, scope), tier) = (scoped(table, scope)?, tier.clone());
+                order(Order::BringBack { table, scope, tier })
+            }
+            Self::WarmUp { table, scope } => {
+                let (table, scope) = scoped(table, scope)?;
+                order(Order::WarmUp { table, scope })
+            }
+            Self::RollBack(epoch) => order(Order::RollBack { epoch: *epoch }),
+        };
+        let plan = LogicalPlanBuilder::scan("placement", provider_as_source(Arc::new(answer)), None)?.build()?;
+        Ok(Planned { snapshot, plan, target: None })
+    }
+}
+
+fn epoch(store: &Store, dry_run: bool, reason: &str) -> Result<EpochReport> {
+    let request = if dry_run { EpochRequest::dry_run(reason) } else { EpochRequest::now(reason) };
+    Ok(store.tiering().run_epoch(request)?)
+}
+
+/// The segments that a query reads unless run-time filters exclude them.
+async fn reads(snapshot: &Arc<Snapshot>, statement: SqlStatement) -> Result<Vec<(Arc<Chunk>, usize)>> {
+    let statement = defaults::write_out(snapshot, statement)?;
+    let statement = show::as_query(snapshot, statement).await?;
+    let plan: LogicalPlan = snapshot.plan(statement).await?;
+    super::parse::check_plan(&plan)?;
+    let plan: Arc<dyn ExecutionPlan> = snapshot.state().create_physical_plan(&plan).await?;
+    let mut found = Vec::new();
+    plan.apply(|node| {
+        if let Some(scan) = node.downcast_ref::<TierScanExec>() {
+            found.extend(scan.segments());
+        }
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    Ok(found)
+}
+
+impl Engine {
+    /// A scope of a table, with its columns and its condition resolved.
+    fn placement_scope(&self, name: &TableName, scope: &ScopeOrder) -> Result<Scope> {
+        let (columns, rows) = self.scope(name, scope)?;
+        Ok(Scope { columns, rows })
+    }
+
+    /// Why segments of a table lie where they lie; see [`terrace_tier_store::placement::Tiering::explain`].
+    ///
+    /// # Errors
+    /// [`crate::ErrorKind::NotFound`] for table and column; [`crate::ErrorKind::InvalidArgument`] for a scope that is
+    /// none.
+    pub async fn explain_placement(&self, name: &TableName, scope: &ScopeOrder) -> Result<Vec<Explanation>> {
+        let (scope, store, name) = (self.placement_scope(name, scope)?, Arc::clone(&self.store), name.to_string());
+        self.blocking(move || Ok(store.tiering().explain(&name, &scope)?)).await
+    }
+
+    /// What a query would read, and from where.
+    ///
+    /// # Errors
+    /// What planning the query says.
+    pub async fn explain_query_placement(self: &Arc<Self>, sql: &str, user: &str) -> Result<Outlook> {
+        let tokens = super::parse::tokenize(&format!("EXPLAIN PLACEMENT {sql}"))?;
+        let Command::Asked(Asked::ExplainQuery(statement)) = parse(tokens)?.command else { return Err(not_a_query()) };
+        let session = self.open_session(user);
+        let snapshot = session.snapshot();
+        self.close_session(session.id());
+        let (snapshot, store) = (snapshot?, Arc::clone(&self.store));
+        let reads = self.on_cpu(async move { reads(&snapshot, statement).await }).await?;
+        self.blocking(move || Ok(store.tiering().outlook(&reads)?)).await
+    }
+
+    /// Brings a scope of a table to a tier, now and once.
+    ///
+    /// # Errors
+    /// As [`Engine::explain_placement`]; [`crate::ErrorKind::InvalidArgument`] with the figures when it does not fit.
+    pub async fn bring_back(&self, name: &TableName, scope: &ScopeOrder, tier: String) -> Result<OrderReport> {
+        let scope = self.placement_scope(name, scope)?;
+        self.order_placement(Order::BringBack { table: name.to_string(), scope, tier }).await
+    }
+
+    /// Brings a scope of a table into memory as far as it pays.
+    ///
+    /// # Errors
+    /// As [`Engine::explain_placement`].
+    pub async fn warm_up(&self, name: &TableName, scope: &ScopeOrder) -> Result<OrderReport> {
+        let scope = self.placement_scope(name, scope)?;
+        self.order_placement(Order::WarmUp { table: name.to_string(), scope }).await
+    }
+
+    /// Carries out an order on placement.
+    ///
+    /// # Errors
+    /// See [`terrace_tier_store::placement::Tiering::order`].
+    pub async fn order_placement(&self, order: Order) -> Result<OrderReport> {
+        let store = Arc::clone(&self.store);
+        self.blocking(move || Ok(store.tiering().order(&order)?)).await
+    }
+
+    /// Sets what the tiering loop does with a table.
+    ///
+    /// # Errors
+    /// [`crate::ErrorKind::NotFound`] for the table.
+    pub async fn set_table_tiering(&self, name: &TableName, mode: TieringMode) -> Result<()> {
+        use terrace_tier_store::table::Alteration;
+        let _names = self.names.lock().await;
+        let table = self.store.table(name).map_err(|_| missing_table(&name.to_string()))?;
+        let mut options = table.options().clone();
+        options.tiering = mode;
+        let (store, name) = (Arc::clone(&self.store), name.clone());
+        self.blocking(move || Ok(store.alter_table(&name, &[Alteration::SetOptions(options)]).map(drop)?)).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::super::parse::parse;
+
+    #[test]
+    fn statements_are_told_apart() {
+        for (sql, is_update) in [
+            ("explain placement t", false),
+            ("EXPLAIN PLACEMENT s.t COLUMNS (a, b) CHUNKS 3 TO 9, 12;", false),
+            ("explain placement t where k > 3", false),
+            ("explain placement select * from t where k > 3", false),
+            ("explain placement with s as (select 1) select * from s", false),
+            ("epoch now", false),
+            ("epoch dry run;", false),
+            ("bring back t columns (a) to dram", false),
+            ("bring t to ssd", false),
+            ("bring back to ssd", false),
+            ("warm up t where d >= '2026-01-01'", false),
+            ("roll back placement to epoch 12", false),
+            ("rollback placement to epoch 12", false),
+            ("freeze placement", true),
+            ("unfreeze placement;", true),
+            ("alter system set tiering = advise", true),
+            ("alter system set tiering = 'OFF'", true),
+        ] {
+            assert_eq!(parse(sql).unwrap().is_update, is_update, "{sql}");
+        }
+        assert!(parse("explain select 1 as placement").is_ok());
+        assert!(parse("rollback").is_ok());
+    }
+
+    #[test]
+    fn refusals_say_what_is_expected() {
+        for (sql, words) in [
+            ("explain placement", "identifier"),
+            ("explain placement insert into t values (1)", "a table, or a query"),
+            ("explain placement explain select 1", "a table, or a query"),
+            ("explain placement t u", "EOF"),
+            ("epoch", "EPOCH NOW"),
+            ("bring t", "TO tier"),
+            ("freeze", "PLACEMENT"),
+            ("roll back placement", "TO EPOCH"),
+            ("alter system set tiering = maybe", "auto, advise or off"),
+            ("alter system set other = 3", "SET tiering"),
+            ("warm up t to dram", "EOF"),
+        ] {
+            let error = parse(sql).unwrap_err();
+            assert!(error.message().contains(words), "{sql}: {error}");
+        }
+    }
+}

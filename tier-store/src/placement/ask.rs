@@ -1,0 +1,130 @@
+//! Questions to the loop: why segments lie where they lie, what a statement would read. They change nothing.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::explain::{Explainer, Explanation};
+use super::flip::Flips;
+use super::kept::{Drawn, origin_table, set_aside};
+use super::mode::TieringMode;
+use super::order::{Scope, in_scope};
+use super::outlook::{Outlook, outlook};
+use super::policy::PolicyKind;
+use super::tiering::{TableSnapshot, Tiering, TieringHost};
+use crate::error::{Error, Result};
+use crate::heat::decay::SegmentKey;
+use crate::table::{Chunk, ChunkSet, RuleRows, TableId};
+
+/// Segments of one answer whose conditions are made sure of by planning.
+const CONFIRMED: usize = 32;
+
+impl Tiering {
+    /// Why each segment in a scope of a table lies where it lies, and what would change that: by the counters as they
+    /// are, and a plan that is not carried out. A table that the loop does not move is explained as if it did, and each
+    /// sentence says so. For few segments the conditions are found by planning again, for many they follow from prices.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] for the table; when the plan cannot be made.
+    pub fn explain(&self, table: &str, scope: &Scope) -> Result<Vec<Explanation>> {
+        let host = self.shared.host()?;
+        let tables = sorted(host.as_ref());
+        let found = tables.iter().find(|known| known.name == table);
+        let found = found.ok_or_else(|| Error::NotFound { kind: "table", name: table.to_owned() })?;
+        let drawn = self.drawn(host.as_ref(), &tables, &[found.id])?;
+        let covers = in_scope(host.as_ref(), found, scope);
+        let explainer = Explainer::new(&drawn.inputs, &drawn.plan);
+        let wanted: Vec<usize> = (0..drawn.origins.len())
+            .filter(|at| {
+                let of_table = origin_table(&tables, &drawn.origins, *at).is_some_and(|table| table.id == found.id);
+                let segment = drawn.inputs.segments.get(*at);
+                of_table && segment.zip(drawn.origins.get(*at)).is_some_and(|(s, o)| covers(o.1 as usize, s.key.column))
+            })
+            .collect();
+        if wanted.is_empty() && scope.rows != RuleRows::All {
+            let chunks: ChunkSet = found.chunks.iter().map(|entry| entry.chunk.id).collect();
+            let chunks = if chunks.is_empty() { "none".to_owned() } else { chunks.to_string() };
+            return Err(Error::Invalid(format!("no segment of {table} is in this scope; its chunks are {chunks}")));
+        }
+        let mut flips = Flips::new(&drawn.inputs, self.shared.options.effort);
+        let note = self.note(found);
+        let mut explanations = Vec::with_capacity(wanted.len());
+        for at in &wanted {
+            let Some((mut explanation, names)) = explainer.explain(*at).zip(drawn.names(&tables, *at)) else {
+                continue;
+            };
+            if self.shared.policy.kind() != PolicyKind::Optimal {
+                // What costs say of another policy's order is no condition.
+                explanation.conditions.clear();
+                explainer.put_in_words(*at, &mut explanation);
+            } else if wanted.len() <= CONFIRMED {
+                flips.confirm(&explainer, *at, &mut explanation)?;
+            }
+            explanation.table.clone_from(&names.0.name);
+            explanation.column = names.2.to_owned();
+            if let Some(note) = &note {
+                explanation.why = format!("{note}: {}", explanation.why);
+            }
+            explanations.push(explanation);
+        }
+        Ok(explanations)
+    }
+
+    /// What reading these columns (by position) of these chunks takes, and what would bring all of them into memory.
+    ///
+    /// # Errors
+    /// When a plan cannot be made.
+    pub fn outlook(&self, reads: &[(Arc<Chunk>, usize)]) -> Result<Outlook> {
+        let host = self.shared.host()?;
+        let tables = sorted(host.as_ref());
+        let mut ids: Vec<TableId> = reads.iter().map(|(chunk, _)| chunk.table).collect();
+        ids.dedup();
+        let drawn = self.drawn(host.as_ref(), &tables, &ids)?;
+        let places: BTreeMap<SegmentKey, usize> =
+            drawn.inputs.segments.iter().enumerate().map(|(at, segment)| (segment.key, at)).collect();
+        let mut found = BTreeMap::new();
+        for (chunk, column) in reads {
+            let Some(segment) = chunk.segments.get(*column) else { continue };
+            let Some(at) = places.get(&SegmentKey::of(chunk, segment)) else { continue };
+            if let Some((table, _, column)) = drawn.names(&tables, *at) {
+                found.insert(*at, (*at, table.name.clone(), column.to_owned()));
+            }
+        }
+        let reads: Vec<_> = found.into_values().collect();
+        outlook(&drawn.inputs, &drawn.plan, self.shared.options.effort, &reads)
+    }
+
+    /// A plan of all tables that the loop moves, and of `asked` ones.
+    fn drawn(&self, host: &dyn TieringHost, tables: &[TableSnapshot], asked: &[TableId]) -> Result<Drawn> {
+        let seen = self.shared.seen_heat(tables, true);
+        let (mut inputs, mut origins) = self.shared.inputs(host, tables, seen.as_ref())?;
+        let weighed = |table: &TableSnapshot| table.mode == TieringMode::Auto || asked.contains(&table.id);
+        let kept: Vec<bool> =
+            (0..origins.len()).map(|at| origin_table(tables, &origins, at).is_some_and(weighed)).collect();
+        let held = set_aside(&mut inputs, &mut origins, &kept);
+        if self.shared.policy.kind() == PolicyKind::Optimal {
+            self.shared.holds.lock().mark(&mut inputs, host.last_epoch()? + 1);
+        }
+        Drawn::new((inputs, origins, held), self.shared.policy.as_ref(), self.shared.options.effort)
+    }
+
+    /// Why the loop does not move a table, or not by costs.
+    fn note(&self, table: &TableSnapshot) -> Option<String> {
+        let control = self.control();
+        match (control.frozen_unix_us, control.mode, table.mode) {
+            (Some(_), ..) => Some("placement is frozen; were it moved".to_owned()),
+            (None, TieringMode::Auto, TieringMode::Auto) => match self.shared.policy.kind() {
+                PolicyKind::Optimal => None,
+                other => Some(format!("policy {} decides, which does not go by these costs", other.name())),
+            },
+            (None, TieringMode::Auto, mode) => Some(format!("tiering of {} is {mode}; were it moved", table.name)),
+            (None, mode, _) => Some(format!("tiering is {mode}; were it moved")),
+        }
+    }
+}
+
+/// The tables, in the order in which epochs weigh them.
+pub(super) fn sorted(host: &dyn TieringHost) -> Vec<TableSnapshot> {
+    let mut tables = host.tables();
+    tables.sort_by_key(|table| table.id);
+    tables
+}

@@ -1,0 +1,199 @@
+//! What a statement would read, from which tiers, how long that takes by the cost model, and what would have to change for
+//! all of it to come from memory. Pure, but for the plans it makes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+
+use super::epoch::{EpochPlan, Inputs, plan, read_bytes};
+use super::explain::Explainer;
+use super::solver::Effort;
+use super::words::{bytes, figure, time};
+use crate::error::Result;
+use crate::tier::TierId;
+
+/// Segments of one column on one tier that a statement would read.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ReadPart {
+    /// Full name of the table.
+    pub table: String,
+    /// Name of the column.
+    pub column: String,
+    /// Name of the tier they lie on.
+    pub tier: String,
+    /// Their chunks.
+    pub chunks: u64,
+    /// Bytes that a whole read moves.
+    pub bytes: u64,
+    /// Expected time to read each of them once, from end to end, one after the other, in microseconds.
+    pub read_us: f64,
+    /// The same on the fastest tier.
+    pub fast_us: f64,
+    /// Where an epoch would place them now, by name of tier: bytes.
+    pub planned_bytes: BTreeMap<String, u64>,
+}
+
+/// All that a statement would read.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Outlook {
+    /// By table, column and tier.
+    pub parts: Vec<ReadPart>,
+    /// Bytes of all parts.
+    pub bytes: u64,
+    /// Bytes that lie on no memory tier.
+    pub cold_bytes: u64,
+    /// Expected reading time, in microseconds.
+    pub read_us: f64,
+    /// The same with all of it on the fastest tier.
+    pub fast_us: f64,
+    /// False where there are too many segments to make plans for the next two figures.
+    pub is_searched: bool,
+    /// Runs per epoch from which on the next epoch would bring all of it into memory; `None` when no number does.
+    pub runs_per_epoch: Option<f64>,
+    /// Bytes that the budget of the fastest tier lacks for that, once the statement runs once per epoch; `None` when no
+    /// budget does, as rules forbid it.
+    pub more_room_bytes: Option<u64>,
+    /// All of it in one sentence.
+    pub why: String,
+}
+
+/// Segments of a store up to which some twenty plans may be made for one answer.
+const SEARCHED: usize = 100_000;
+
+/// A segment to be read: its position among the inputs, and the names of its table and column.
+pub(super) type Read = (usize, String, String);
+
+/// The outlook for `reads`, by a plan made from `inputs`.
+pub(super) fn outlook(inputs: &Inputs, known: &EpochPlan, effort: Effort, reads: &[Read]) -> Result<Outlook> {
+    let explainer = Explainer::new(inputs, known);
+    let home = inputs.home();
+    let mut parts: BTreeMap<(&str, &str, TierId), ReadPart> = BTreeMap::new();
+    for (at, table, column) in reads {
+        let Some(segment) = inputs.segments.get(*at) else { continue };
+        let part = parts.entry((table, column, segment.current)).or_insert_with(|| ReadPart {
+            table: table.clone(),
+            column: column.clone(),
+            tier: explainer.name(segment.current).to_owned(),
+            chunks: 0,
+            bytes: 0,
+            read_us: 0.0,
+            fast_us: 0.0,
+            planned_bytes: BTreeMap::new(),
+        });
+        let on = |id: usize| (id, read_bytes(inputs, segment, id));
+        let sweep = |(id, bytes): (usize, u64)| inputs.tiers.get(id).map_or(0.0, |tier| tier.cost.sweep_us(bytes));
+        part.chunks += 1;
+        part.bytes += on(usize::from(segment.current.0)).1;
+        part.read_us += sweep(on(usize::from(segment.current.0)));
+        part.fast_us += sweep(on(0));
+        let planned = explainer.name(explainer.placed(*at)).to_owned();
+        *part.planned_bytes.entry(planned).or_default() += segment.bytes;
+    }
+    let cold = |(_, _, tier): &(&str, &str, TierId)| *tier == home;
+    let mut outlook = Outlook {
+        bytes: parts.values().map(|part| part.bytes).sum(),
+        cold_bytes: parts.iter().filter(|(key, _)| cold(key)).map(|(_, part)| part.bytes).sum(),
+        read_us: parts.values().map(|part| part.read_us).sum(),
+        fast_us: parts.values().map(|part| part.fast_us).sum(),
+        parts: parts.into_values().collect(),
+        is_searched: inputs.segments.len() <= SEARCHED,
+        runs_per_epoch: None,
+        more_room_bytes: None,
+        why: String::new(),
+    };
+    if outlook.cold_bytes > 0 && outlook.is_searched {
+        let mut wish = Wish { inputs: inputs.clone(), effort, wanted: reads.iter().map(|read| read.0).collect() };
+        outlook.runs_per_epoch = wish.runs()?;
+        outlook.more_room_bytes = wish.room()?;
+    }
+    outlook.why = sentence(&outlook, explainer.name(TierId(0)));
+    Ok(outlook)
+}
+
+fn sentence(outlook: &Outlook, fastest: &str) -> String {
+    let Outlook { cold_bytes, read_us, fast_us, .. } = outlook;
+    if outlook.parts.is_empty() {
+        return "reads no stored segment".to_owned();
+    }
+    if *cold_bytes == 0 {
+        return format!("reads {} from memory, in about {}", bytes(outlook.bytes), time(*read_us));
+    }
+    let runs = match outlook.runs_per_epoch {
+        _ if !outlook.is_searched => {
+            "what would bring it into memory takes too long to find among so many segments".into()
+        }
+        Some(runs) => format!("all of it comes into memory when it runs more than {} times an epoch", figure(runs)),
+        None => "no number of runs brings all of it into memory".to_owned(),
+    };
+    let room = match outlook.more_room_bytes {
+        Some(0) => "; once an epoch is enough".to_owned(),
+        Some(more) => format!("; once an epoch is enough with {} more of {fastest}", bytes(more)),
+        None if !outlook.is_searched => String::new(),
+        None => "; nor does a larger budget".to_owned(),
+    };
+    format!(
+        "{} of {} come from cold storage, about {}; all in {fastest}, it would be {}; {runs}{room}",
+        bytes(*cold_bytes),
+        bytes(outlook.bytes),
+        time(*read_us),
+        time(*fast_us)
+    )
+}
+
+/// The wish that all segments of a statement lie in memory.
+struct Wish {
+    inputs: Inputs,
+    effort: Effort,
+    wanted: BTreeSet<usize>,
+}
+
+impl Wish {
+    /// Fewest runs per epoch, within 2 %.
+    fn runs(&mut self) -> Result<Option<f64>> {
+        const MOST: f64 = 1e6;
+        if !self.holds(MOST, 0)? {
+            return Ok(None);
+        }
+        self.least(1e-2, MOST, |wish, runs| wish.holds(runs, 0)).map(Some)
+    }
+
+    /// Fewest further bytes of the fastest tier with one run per epoch.
+    fn room(&mut self) -> Result<Option<u64>> {
+        if self.holds(1.0, 0)? {
+            return Ok(Some(0));
+        }
+        let all: u64 = self.inputs.segments.iter().map(|segment| segment.charged_on(TierId(0))).sum();
+        if !self.holds(1.0, all)? {
+            return Ok(None);
+        }
+        self.least(4096.0, all as f64, |wish, more| wish.holds(1.0, more as u64)).map(|more| Some(more as u64))
+    }
+
+    /// The least number that holds, between one that need not and one that does.
+    fn least(&mut self, low: f64, high: f64, holds: impl Fn(&Self, f64) -> Result<bool>) -> Result<f64> {
+        let (mut low, mut high) = (low, high);
+        while high > low * 1.02 {
+            let between = (low * high).sqrt();
+            if holds(self, between)? { high = between } else { low = between }
+        }
+        Ok(high)
+    }
+
+    /// Whether the plan places all of them in memory with so many more runs and so many more bytes.
+    fn holds(&self, runs: f64, more: u64) -> Result<bool> {
+        let mut inputs = self.inputs.clone();
+        if let Some(budget) = inputs.tiers.first_mut().and_then(|tier| tier.budget_bytes.as_mut()) {
+            *budget = budget.saturating_add(more);
+        }
+        for at in &self.wanted {
+            if let Some(segment) = inputs.segments.get_mut(*at) {
+                let ([accesses, ..], [values, ..]) = (&mut segment.heat.accesses, &mut segment.heat.values);
+                *accesses += runs as f32;
+                *values += runs as f32 * segment.rows as f32;
+            }
+        }
+        let found = plan(&inputs, self.effort)?;
+        let explainer = Explainer::new(&inputs, &found);
+        Ok(self.wanted.iter().all(|at| explainer.placed(*at) < inputs.home()))
+    }
+}

@@ -1,0 +1,152 @@
+//! The parts of an epoch between counters and moves: what is weighed, what is planned, what is proposed, and what is
+//! watched afterwards.
+
+use super::epoch::{Inputs, TierInput, read_bytes};
+use super::kept::{Drawn, origin_table, set_aside};
+use super::measure::Watch;
+use super::mode::TieringMode;
+use super::picture::Picture;
+use super::policy::PolicyKind;
+use super::record::{EpochReport, MoveRecord, MoveStatus};
+use super::survey::{Origin, survey};
+use super::tiering::{EpochRequest, Shared, TableSnapshot, TieringHost};
+use crate::error::{Error, Result};
+use crate::heat::decay::{Heat, SegmentHeat, SegmentKey};
+use crate::migrate::Relocation;
+use crate::tier::TierId;
+
+impl Shared {
+    /// Carries out the moves of a plan, then makes durable what was decided, what heat was known, and where all lies.
+    pub(super) fn finish(
+        &self,
+        host: &dyn TieringHost,
+        request: &EpochRequest,
+        (tables, drawn): (&[TableSnapshot], Option<&Drawn>),
+        report: &mut EpochReport,
+    ) -> Result<()> {
+        let relocations = drawn.map_or_else(Vec::new, |drawn| drawn.relocations(tables));
+        let start_us = self.clock.now_us();
+        self.carry_out(host, request, &relocations, report);
+        report.epoch.move_us = self.clock.now_us().saturating_sub(start_us);
+        let done = |record: &&MoveRecord| record.status == MoveStatus::Done;
+        report.epoch.predicted_us = report.moves.iter().filter(done).map(|record| record.benefit_us).sum();
+        if let Some(drawn) = drawn {
+            let moves = drawn.plan.moves.iter().zip(&report.moves);
+            let done = moves.filter(|(_, record)| record.status == MoveStatus::Done);
+            self.holds.lock().note(&drawn.inputs, report.epoch.id, done.map(|(planned, _)| (planned.segment, planned.to)));
+            self.watch(report, &relocations, drawn);
+        }
+        self.save_heat(host, tables)?;
+        host.save_epoch(report)?;
+        host.save_picture(report.epoch.id, &Picture::take(memory_names(host), tables))
+    }
+
+    /// What is carried out and what is only advised; usually there is no advice to make.
+    pub(super) fn draw_by_mode(
+        &self,
+        host: &dyn TieringHost,
+        tables: &[TableSnapshot],
+        epoch: u64,
+        preview: bool,
+    ) -> Result<(Option<Drawn>, Option<Drawn>)> {
+        let server = self.control.read().for_requests();
+        let has = |mode: TieringMode| tables.iter().any(|table| table.mode.max(server) == mode);
+        let at_most = |mode: TieringMode| move |table: &TableSnapshot| table.mode.max(server) <= mode;
+        let acting = (server == TieringMode::Auto).then(|| at_most(TieringMode::Auto));
+        let advising = (has(TieringMode::Advise) || acting.is_none()).then(|| at_most(TieringMode::Advise));
+        let seen = self.seen_heat(tables, preview);
+        let draw = |weighed: &dyn Fn(&TableSnapshot) -> bool| {
+            let (mut inputs, mut origins) = self.inputs(host, tables, seen.as_ref())?;
+            let weighs = |at: usize| origin_table(tables, &origins, at).is_some_and(weighed);
+            let kept: Vec<bool> = (0..origins.len()).map(weighs).collect();
+            let held = set_aside(&mut inputs, &mut origins, &kept);
+            if self.policy.kind() == PolicyKind::Optimal {
+                self.holds.lock().mark(&mut inputs, epoch);
+            }
+            Ok::<_, Error>((inputs, origins, held))
+        };
+        let inputs =
+            (acting.map(|weighed| draw(&weighed)).transpose()?, advising.map(|weighed| draw(&weighed)).transpose()?);
+        let solve = |weighed| Drawn::new(weighed, self.policy.as_ref(), self.options.effort);
+        Ok((inputs.0.map(solve).transpose()?, inputs.1.map(solve).transpose()?))
+    }
+
+    /// Logs as proposed what is planned for tables that the loop only advises on.
+    pub(super) fn propose(&self, report: &mut EpochReport, tables: &[TableSnapshot], advising: Option<&Drawn>) {
+        let Some(drawn) = advising else { return };
+        let server = self.control.read().for_requests();
+        let advised = |record: &MoveRecord| {
+            let table = tables.iter().find(|table| table.name == record.table);
+            table.is_some_and(|table| table.mode.max(server) == TieringMode::Advise)
+        };
+        for mut record in drawn.records(&report.epoch, tables).into_iter().filter(advised) {
+            record.number = report.moves.len() as u32;
+            record.status = MoveStatus::Proposed;
+            report.epoch.moves_proposed += 1;
+            report.moves.push(record);
+        }
+    }
+
+    /// The heat as the counters have it now, without keeping it; `None`: the heat that is kept will do.
+    pub(super) fn seen_heat(&self, tables: &[TableSnapshot], preview: bool) -> Option<Heat> {
+        preview.then(|| {
+            let mut heat = self.heat.read().clone();
+            self.observe(&mut heat, tables);
+            heat
+        })
+    }
+
+    /// All segments of the tables, and where each comes from.
+    pub(super) fn inputs(
+        &self,
+        host: &dyn TieringHost,
+        tables: &[TableSnapshot],
+        seen: Option<&Heat>,
+    ) -> Result<(Inputs, Vec<Origin>)> {
+        let calibration = self.calibrated(host)?;
+        let memory = host.memory_tiers();
+        let budgets = memory.iter().map(|tier| Some(tier.account().limit_bytes())).chain([None]);
+        let tiers = calibration.tiers.iter().zip(budgets);
+        let tiers: Vec<TierInput> =
+            tiers.map(|(p, budget_bytes)| TierInput { name: p.name.clone(), budget_bytes, cost: p.cost }).collect();
+        let prices = (self.options.payback_epochs, calibration.rates());
+        let known = seen.is_none().then(|| self.heat.read());
+        let heat = |key: &SegmentKey| seen.or(known.as_deref()).map_or_else(SegmentHeat::default, |heat| heat.get(key));
+        Ok(survey(host, tables, tiers, prices, &heat))
+    }
+
+    /// One more epoch has passed for the moves before it: what they brought is read from the counters.
+    pub(super) fn measure(&self, host: &dyn TieringHost) -> Result<()> {
+        let measured = self.measuring.lock().advance(self.options.payback_epochs.ceil() as u32);
+        if let Some(last) = measured.epochs.last() {
+            self.metrics.note_measured(last);
+            host.amend(&measured.epochs, &measured.moves)?;
+        }
+        Ok(())
+    }
+
+    /// Watches the moves that were carried out.
+    fn watch(&self, report: &EpochReport, relocations: &[Relocation], drawn: &Drawn) {
+        let (inputs, home) = (&drawn.inputs, drawn.inputs.home());
+        let mut watches = Vec::new();
+        for ((record, relocation), planned) in report.moves.iter().zip(relocations).zip(&drawn.plan.moves) {
+            let segment = relocation.chunk.segments.get(relocation.column);
+            let (Some(segment), Some(input)) = (segment, inputs.segments.get(planned.segment)) else { continue };
+            let on = |id: TierId| {
+                let id = usize::from(id.0);
+                Some((inputs.tiers.get(id)?.cost, read_bytes(inputs, input, id)))
+            };
+            let (Some(from), Some(to)) = (on(relocation.from), on(relocation.to)) else { continue };
+            if record.status == MoveStatus::Done {
+                let at = (relocation.to != home).then_some(relocation.to);
+                watches.push(Watch { record, segment, rows: relocation.chunk.rows, at, from, to });
+            }
+        }
+        self.measuring.lock().begin(&report.epoch, watches.into_iter());
+    }
+}
+
+/// Names of the memory tiers, fastest first.
+fn memory_names(host: &dyn TieringHost) -> Vec<String> {
+    host.memory_tiers().iter().map(|tier| tier.name().to_owned()).collect()
+}
