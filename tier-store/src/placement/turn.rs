@@ -33,7 +33,11 @@ impl Shared {
         if let Some(drawn) = drawn {
             let moves = drawn.plan.moves.iter().zip(&report.moves);
             let done = moves.filter(|(_, record)| record.status == MoveStatus::Done);
-            self.holds.lock().note(&drawn.inputs, report.epoch.id, done.map(|(planned, _)| (planned.segment, planned.to)));
+            self.holds.lock().note(
+                &drawn.inputs,
+                report.epoch.id,
+                done.map(|(planned, _)| (planned.segment, planned.to)),
+            );
             self.watch(report, &relocations, drawn);
         }
         self.save_heat(host, tables)?;

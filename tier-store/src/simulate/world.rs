@@ -11,7 +11,7 @@ use arrow::buffer::Buffer;
 use crate::clock::{Clock, ManualClock};
 use crate::error::{Error, Result};
 use crate::migrate::{HomeTier, Probe};
-use crate::placement::{Calibration, EpochReport, TableSnapshot, TierCost, TierProfile, TieringHost};
+use crate::placement::{Calibration, EpochReport, TableSnapshot, TierCost, TierProfile, TieringHost, TieringMode};
 use crate::table::{
     Chunk, ChunkEntry, ChunkId, ColumnId, Home, Rules, Segment, TableDefinition, TableId, TableName, TableStatistics,
 };
@@ -263,6 +263,7 @@ impl TieringHost for World {
             chunks: Arc::clone(&self.chunks),
             statistics: Arc::clone(&self.statistics),
             rules: Arc::new(Rules::default()),
+            mode: TieringMode::Auto,
         }]
     }
 
