@@ -50,8 +50,8 @@ pub struct Outlook {
     pub is_searched: bool,
     /// Runs per epoch from which on the next epoch would bring all of it into memory; `None` when no number does.
     pub runs_per_epoch: Option<f64>,
-    /// Bytes that the budget of the fastest tier lacks for that, once the statement runs once per epoch; `None` when no
-    /// budget does, as rules forbid it.
+    /// Bytes that the budget of the fastest tier lacks for that, with one more run per epoch; `None` when no budget does:
+    /// rules forbid it, or so few runs do not pay for the moves.
     pub more_room_bytes: Option<u64>,
     /// All of it in one sentence.
     pub why: String,
