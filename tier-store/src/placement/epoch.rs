@@ -361,6 +361,10 @@ pub(super) fn reason(inputs: &Inputs, planned: &PlannedMove, prices: &[TierPrice
     let reads = reads(&segment.heat);
     if planned.to < planned.from {
         let room = match price(planned.to) {
+            // The price is of the last byte shared out; a move that it comes from may be worth less.
+            Some(price) if price.price_ns_per_byte > planned.benefit_ns_per_byte => {
+                format!("where room is at {} ns", figure(price.price_ns_per_byte))
+            }
             Some(price) if price.price_ns_per_byte > 0.0 => {
                 format!("above the price of {} ns", figure(price.price_ns_per_byte))
             }
