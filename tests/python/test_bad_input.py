@@ -2,6 +2,7 @@
 
 import contextlib
 import pathlib
+import random
 import socket
 import subprocess
 
@@ -108,7 +109,8 @@ def small_disk(path, size):
 def test_disk_full_during_load_loses_nothing_and_serving_goes_on(tmp_path):
     with small_disk(tmp_path / "disk", "24m") as disk, Server(disk / "data") as server:
         fill(server, "before", rows=100_000)
-        noise = pyarrow.table({"k": pyarrow.array((n << 40 for n in range(6_000_000)), pyarrow.int64())})
+        noise = pyarrow.py_buffer(random.Random(1).randbytes(8 * 6_000_000))
+        noise = pyarrow.table({"k": pyarrow.Array.from_buffers(pyarrow.int64(), 6_000_000, [None, noise])})
         with server.connect() as connection, connection.cursor() as cursor:
             with pytest.raises(Exception, match="(?i)disk is full|no space"):
                 cursor.adbc_ingest("too_big", noise.to_reader(max_chunksize=200_000), mode="create")
