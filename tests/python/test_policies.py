@@ -10,7 +10,7 @@ from server import BINARY, Server
 ROWS = 262_144
 BUDGET = 2 << 20
 POLICIES = ["optimal", "density", "lru", "lfu", "column", "chunk", "random", "static"]
-ALL = "select count(*) as n, sum(k) as k, sum(x) as x, count(s) as s from t"
+ALL = "select count(*) as n, sum(k) as k, sum(cast(x as decimal(20, 6))) as x, count(s) as s from t"
 
 
 @pytest.fixture(scope="module")
