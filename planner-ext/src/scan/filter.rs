@@ -41,7 +41,7 @@ pub(super) trait Columns {
     /// The values of one.
     fn values(&mut self, slot: usize) -> Result<ArrayRef>;
     /// Of one that is stored so: keys, and what they stand for.
-    fn keys(&self, slot: usize) -> Option<(Words, ArrayRef)>;
+    fn keys(&mut self, slot: usize) -> Option<(Words, ArrayRef)>;
 }
 
 impl<F: FnMut(usize) -> Result<ArrayRef>> Columns for F {
@@ -49,7 +49,7 @@ impl<F: FnMut(usize) -> Result<ArrayRef>> Columns for F {
         self(slot)
     }
 
-    fn keys(&self, _slot: usize) -> Option<(Words, ArrayRef)> {
+    fn keys(&mut self, _slot: usize) -> Option<(Words, ArrayRef)> {
         None
     }
 }
@@ -121,9 +121,9 @@ impl Conjunct {
 
     /// The rows it is true for, told from their keys; `known` are the verdicts of another slice. `None`: rows have to be
     /// asked, as it is not about one column of keys, or fails on one of the values, which perhaps no row has.
-    fn pass_keys(&self, known: &mut Option<Verdicts>, columns: &impl Columns) -> Option<Option<BooleanArray>> {
+    fn pass_keys(&self, known: &mut Option<Verdicts>, columns: &mut impl Columns) -> Option<Option<BooleanArray>> {
         let [slot] = self.slots.as_slice() else { return None };
-        let (words, keys) = columns.keys(*slot).filter(|_| !self.dynamic)?;
+        let (words, keys) = if self.dynamic { None } else { columns.keys(*slot) }?;
         if !known.as_ref().is_some_and(|known| known.are_of(&words)) {
             *known = Some(Verdicts::of(&self.expr, &self.schema, &words));
         }

@@ -106,7 +106,11 @@ impl Chosen {
         };
         while let Some(range) = chunk.take() {
             let live = chunk.live(&range).map_or(Selection::All, Selection::Some);
-            let selection = filter.apply(range.len(), live, &mut Slices { chunk, range: &range, known: &mut [] })?;
+            let selection = filter.apply(
+                range.len(),
+                live,
+                &mut Slices { chunk, range: &range, known: &mut [], touched: Vec::new() },
+            )?;
             match &selection {
                 Selection::All => add(range),
                 Selection::Nothing => {}

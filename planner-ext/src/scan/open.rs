@@ -201,7 +201,6 @@ impl OpenChunk {
             let first = TableVersion::position(self.item, range.start as u32);
             return Ok(Arc::new(UInt64Array::from_iter_values(first..first + range.len() as u64)));
         }
-        self.touch(slot, range.len());
         let gone = || DataFusionError::Internal(format!("column {slot} of a scan was not read"));
         let column = self.columns.get(slot).ok_or_else(gone)?;
         let start = if column.rows() < self.rows { 0 } else { range.start };
@@ -211,12 +210,11 @@ impl OpenChunk {
     /// The keys of a slice of a read column that is stored so, and what they stand for.
     pub(super) fn keys(&self, slot: usize, range: &Range<usize>) -> Option<(Words, ArrayRef)> {
         let (words, keys) = self.columns.get(slot)?.keys(range.start, range.len())?;
-        self.touch(slot, range.len());
         Some((words.clone(), keys))
     }
 
-    /// Lets an emulated device take its time.
-    fn touch(&self, slot: usize, rows: usize) {
+    /// Lets an emulated device take its time for a slice of a column.
+    pub(super) fn touch(&self, slot: usize, rows: usize) {
         let Some(touched) = &self.touched else { return };
         let column = self.spec.columns.get(slot).and_then(|c| touched.chunk.segments.get(*c));
         if let (Some(Some((tier, _))), Some(segment)) = (touched.places.get(slot), column) {

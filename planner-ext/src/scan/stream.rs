@@ -97,7 +97,7 @@ impl ScanStream {
     fn scan_slice(&mut self, range: &Range<usize>) -> Result<Option<RecordBatch>> {
         let Some(chunk) = self.current.as_ref() else { return Ok(None) };
         self.slices.fill(None);
-        let mut slices = Slices { chunk, range, known: &mut self.slices };
+        let mut slices = Slices { chunk, range, known: &mut self.slices, touched: Vec::new() };
         let selection = match chunk.chosen(range) {
             Some(chosen) => chosen,
             None => {
@@ -177,10 +177,22 @@ pub(super) struct Slices<'a> {
     pub(super) range: &'a Range<usize>,
     /// Those made already, as far as there are places for them.
     pub(super) known: &'a mut [Option<ArrayRef>],
+    /// Columns that were read.
+    pub(super) touched: Vec<usize>,
+}
+
+impl Slices<'_> {
+    fn touch(&mut self, slot: usize) {
+        if !self.touched.contains(&slot) {
+            self.touched.push(slot);
+            self.chunk.touch(slot, self.range.len());
+        }
+    }
 }
 
 impl Columns for Slices<'_> {
     fn values(&mut self, slot: usize) -> Result<ArrayRef> {
+        self.touch(slot);
         match self.known.get_mut(slot) {
             Some(Some(known)) => Ok(Arc::clone(known)),
             Some(empty) => Ok(Arc::clone(empty.insert(self.chunk.slice(slot, self.range)?))),
@@ -188,8 +200,10 @@ impl Columns for Slices<'_> {
         }
     }
 
-    fn keys(&self, slot: usize) -> Option<(Words, ArrayRef)> {
-        self.chunk.keys(slot, self.range)
+    fn keys(&mut self, slot: usize) -> Option<(Words, ArrayRef)> {
+        let keys = self.chunk.keys(slot, self.range)?;
+        self.touch(slot);
+        Some(keys)
     }
 }
 

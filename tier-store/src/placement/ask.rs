@@ -100,11 +100,9 @@ impl Tiering {
         let weighed = |table: &TableSnapshot| table.mode == TieringMode::Auto || asked.contains(&table.id);
         let kept: Vec<bool> =
             (0..origins.len()).map(|at| origin_table(tables, &origins, at).is_some_and(weighed)).collect();
+        let basis = self.shared.mark(&mut inputs, host.last_epoch()? + 1);
         let held = set_aside(&mut inputs, &mut origins, &kept);
-        if self.shared.policy.kind() == PolicyKind::Optimal {
-            self.shared.holds.lock().mark(&mut inputs, host.last_epoch()? + 1);
-        }
-        Drawn::new((inputs, origins, held), self.shared.policy.as_ref(), self.shared.options.effort)
+        Drawn::new((inputs, origins, held, basis), self.shared.policy.as_ref(), self.shared.options.effort)
     }
 
     /// Why the loop does not move a table, or not by costs.

@@ -43,19 +43,34 @@ struct Recent {
     heat_us: f64,
 }
 
-/// The moves of the last epochs, and what the placement stood on then.
-#[derive(Debug, Default)]
-pub(super) struct Holds {
-    recent: HashMap<SegmentKey, Recent>,
+/// What a placement stands on: with other budgets or rules, moves before say nothing.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Basis {
     budgets: Vec<Option<u64>>,
     rules: Vec<String>,
 }
 
+impl Basis {
+    /// That of inputs as users set them: before segments are set aside, and before an order is put among the rules.
+    pub(super) fn of(inputs: &Inputs) -> Self {
+        let budgets = inputs.tiers.iter().map(|tier| tier.budget_bytes).collect();
+        Self { budgets, rules: inputs.rules.clone() }
+    }
+}
+
+/// The moves of the last epochs, and what the placement stood on then.
+#[derive(Debug, Default)]
+pub(super) struct Holds {
+    recent: HashMap<SegmentKey, Recent>,
+    basis: Basis,
+}
+
 impl Holds {
-    /// Marks the segments that should not turn back in epoch `epoch`.
-    pub(super) fn mark(&self, inputs: &mut Inputs, epoch: u64) {
-        if !self.stands_on(inputs) || self.recent.is_empty() {
-            return;
+    /// Marks the segments that should not turn back in epoch `epoch`. Gives what the inputs stand on.
+    pub(super) fn mark(&self, inputs: &mut Inputs, epoch: u64) -> Basis {
+        let basis = Basis::of(inputs);
+        if self.basis != basis || self.recent.is_empty() {
+            return basis;
         }
         let mut segments = std::mem::take(&mut inputs.segments);
         for segment in &mut segments {
@@ -69,14 +84,19 @@ impl Holds {
             segment.hold = (is_recent && unchanged).then_some(recent.hold);
         }
         inputs.segments = segments;
+        basis
     }
 
     /// Takes note of the moves that were carried out in epoch `epoch`: positions in [`Inputs::segments`] and targets.
-    pub(super) fn note(&mut self, inputs: &Inputs, epoch: u64, done: impl Iterator<Item = (usize, TierId)>) {
-        if !self.stands_on(inputs) {
+    pub(super) fn note(
+        &mut self,
+        (inputs, basis): (&Inputs, &Basis),
+        epoch: u64,
+        done: impl Iterator<Item = (usize, TierId)>,
+    ) {
+        if self.basis != *basis {
             self.recent.clear();
-            self.budgets = budgets(inputs).collect();
-            self.rules.clone_from(&inputs.rules);
+            self.basis.clone_from(basis);
         }
         self.recent.retain(|_, recent| epoch.saturating_sub(recent.epoch) as f64 <= inputs.payback_epochs);
         for (at, to) in done {
@@ -85,14 +105,6 @@ impl Holds {
             self.recent.insert(segment.key, Recent { epoch, hold, heat_us: heat_us(inputs, segment) });
         }
     }
-
-    fn stands_on(&self, inputs: &Inputs) -> bool {
-        self.rules == inputs.rules && self.budgets.iter().copied().eq(budgets(inputs))
-    }
-}
-
-fn budgets(inputs: &Inputs) -> impl Iterator<Item = Option<u64>> {
-    inputs.tiers.iter().map(|tier| tier.budget_bytes)
 }
 
 fn heat_us(inputs: &Inputs, segment: &SegmentInput) -> f64 {

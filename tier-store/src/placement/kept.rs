@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::epoch::{EpochPlan, Inputs, PlannedMove, plan_by};
 use super::explain::Explainer;
+use super::hold::Basis;
 use super::policy::{Policy, PolicyKind};
 use super::record::{EpochRecord, MoveRecord, MoveStatus, TierPrice};
 use super::solver::Effort;
@@ -53,19 +54,21 @@ pub(super) struct Drawn {
     pub(super) inputs: Inputs,
     pub(super) origins: Vec<Origin>,
     pub(super) plan: EpochPlan,
-    policy: PolicyKind,
+    pub(super) policy: PolicyKind,
+    /// What it stands on as users set it.
+    pub(super) basis: Basis,
     /// Bytes by tier that segments take which were not weighed.
     held: Vec<u64>,
 }
 
 impl Drawn {
     pub(super) fn new(
-        (inputs, origins, held): (Inputs, Vec<Origin>, Vec<u64>),
+        (inputs, origins, held, basis): (Inputs, Vec<Origin>, Vec<u64>, Basis),
         policy: &dyn Policy,
         effort: Effort,
     ) -> Result<Self> {
         let plan = plan_by(policy, &inputs, effort)?;
-        Ok(Self { inputs, origins, plan, policy: policy.kind(), held })
+        Ok(Self { inputs, origins, plan, policy: policy.kind(), basis, held })
     }
 
     /// Prices with budgets as users set them.

@@ -138,6 +138,9 @@ impl Tiering {
         let host = shared.host()?;
         let host = host.as_ref();
         shared.cancel.store(false, std::sync::atomic::Ordering::Relaxed);
+        if shared.is_stopping() {
+            return Err(Error::Cancelled);
+        }
         shared.control.read().check_not_frozen()?;
         let id = turn.map_or_else(|| host.last_epoch(), Ok)? + 1;
         let (unix_us, start_us) = (shared.clock.unix_us(), shared.clock.now_us());
@@ -150,6 +153,7 @@ impl Tiering {
         task.check(&inputs, &wishes)?;
         let moved = |at: usize| origin_table(&tables, &origins, at).is_some_and(|t| t.mode == TieringMode::Auto);
         let kept: Vec<bool> = wishes.iter().enumerate().map(|(at, wish)| *wish != Wish::Yield || moved(at)).collect();
+        let basis = shared.mark(&mut inputs, id);
         let held = set_aside(&mut inputs, &mut origins, &kept);
         let mut kept = kept.into_iter();
         wishes.retain(|_| kept.next().unwrap_or(true));
@@ -161,7 +165,7 @@ impl Tiering {
         }
         // Whatever the policy: what is ordered is done at the least cost.
         let optimal = PolicyKind::Optimal.policy(0);
-        let drawn = Drawn::new((inputs, origins, held), optimal.as_ref(), shared.options.effort)?;
+        let drawn = Drawn::new((inputs, origins, held, basis), optimal.as_ref(), shared.options.effort)?;
         task.check_plan(&drawn, &wishes)?;
         let request = EpochRequest::now(task.text());
         let solve_us = shared.clock.now_us().saturating_sub(start_us);
@@ -173,8 +177,10 @@ impl Tiering {
                 record.reason = format!("ordered: {}", task.text());
             }
         }
-        shared.finish(host, &request, (&tables, Some(&drawn)), &mut report)?;
+        // Should a part of it not be saved, its number is not given again.
         *turn = Some(id);
+        shared.finish(host, &request, (&tables, Some(&drawn)), &mut report)?;
+        shared.metrics.note(&report.epoch);
         let outcome = task.outcome(&drawn, &wishes, &report.moves, &tables);
         Ok(OrderReport { epoch: report.epoch, outcome, moves: report.moves })
     }

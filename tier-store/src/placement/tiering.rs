@@ -98,6 +98,9 @@ pub trait TieringHost: Send + Sync {
     }
 }
 
+/// What the loop's own epochs say asked for them.
+pub(super) const INTERVAL: &str = "interval";
+
 /// Settings of the loop.
 #[derive(Debug, Clone)]
 pub struct TieringOptions {
@@ -175,6 +178,8 @@ pub(super) struct Shared {
     pub(super) turn: Mutex<Option<u64>>,
     pub(super) heat: RwLock<Heat>,
     pub(super) holds: Mutex<Holds>,
+    /// What was proposed last: table, chunk, column, tier.
+    pub(super) proposed: Mutex<Vec<(String, u64, String, String)>>,
     calibration: RwLock<Option<Calibration>>,
     mover: Mover,
     pub(super) metrics: TieringMetrics,
@@ -210,6 +215,7 @@ impl Tiering {
             turn: Mutex::new(None),
             heat: RwLock::default(),
             holds: Mutex::default(),
+            proposed: Mutex::default(),
             calibration: RwLock::default(),
             mover: Mover::default(),
             metrics: TieringMetrics::default(),
@@ -380,7 +386,7 @@ impl Shared {
             }
             let request = EpochRequest {
                 dry_run: false,
-                reason: wanted.unwrap_or("interval").into(),
+                reason: wanted.unwrap_or(INTERVAL).into(),
                 bytes_per_s: self.options.background_bytes_per_s,
             };
             match self.run_epoch(&request, wanted.is_none()) {
@@ -391,11 +397,16 @@ impl Shared {
         }
     }
 
+    /// True when the store is closing.
+    pub(super) fn is_stopping(&self) -> bool {
+        self.signal.lock().stop
+    }
+
     fn run_epoch(&self, request: &EpochRequest, fold: bool) -> Result<EpochReport> {
         let mut turn = self.turn.lock();
         let host = self.host()?;
         self.cancel.store(false, Ordering::Relaxed);
-        if self.signal.lock().stop {
+        if self.is_stopping() {
             return Err(Error::Cancelled);
         }
         if !request.dry_run {
@@ -426,7 +437,6 @@ impl Shared {
         let solve_us = self.clock.now_us().saturating_sub(start_us);
         let main = acting.as_ref().or(advising.as_ref()).ok_or(Error::Cancelled)?;
         let mut report = EpochReport { epoch: epoch_record(id, unix_us, request, main, solve_us), moves: Vec::new() };
-        report.epoch.policy = self.policy.kind().name().into();
         match &acting {
             Some(drawn) => report.moves = drawn.records(&report.epoch, &tables),
             None => report.epoch.moves = 0,
@@ -437,9 +447,10 @@ impl Shared {
             return Ok(report);
         }
         self.note_given_way(&main.inputs, &main.plan);
+        // Should a part of it not be saved, its number is not given again.
+        *last = Some(id);
         self.finish(host, request, (&tables, acting.as_ref()), &mut report)?;
         self.metrics.note(&report.epoch);
-        *last = Some(id);
         Ok(report)
     }
 
@@ -552,7 +563,7 @@ pub(super) fn epoch_record(id: u64, unix_us: u64, request: &EpochRequest, drawn:
         bound_us: plan.bound_us,
         gap: plan.gap,
         solver: plan.method.name().into(),
-        policy: String::new(),
+        policy: drawn.policy.name().into(),
         solve_us,
         move_us: 0,
         prices: drawn.prices(),

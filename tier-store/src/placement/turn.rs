@@ -2,6 +2,7 @@
 //! watched afterwards.
 
 use super::epoch::{Inputs, TierInput, read_bytes};
+use super::hold::Basis;
 use super::kept::{Drawn, origin_table, set_aside};
 use super::measure::Watch;
 use super::mode::TieringMode;
@@ -9,7 +10,7 @@ use super::picture::Picture;
 use super::policy::PolicyKind;
 use super::record::{EpochReport, MoveRecord, MoveStatus};
 use super::survey::{Origin, survey};
-use super::tiering::{EpochRequest, Shared, TableSnapshot, TieringHost};
+use super::tiering::{EpochRequest, INTERVAL, Shared, TableSnapshot, TieringHost};
 use crate::error::{Error, Result};
 use crate::heat::decay::{Heat, SegmentHeat, SegmentKey};
 use crate::migrate::Relocation;
@@ -33,11 +34,8 @@ impl Shared {
         if let Some(drawn) = drawn {
             let moves = drawn.plan.moves.iter().zip(&report.moves);
             let done = moves.filter(|(_, record)| record.status == MoveStatus::Done);
-            self.holds.lock().note(
-                &drawn.inputs,
-                report.epoch.id,
-                done.map(|(planned, _)| (planned.segment, planned.to)),
-            );
+            let weighed = (&drawn.inputs, &drawn.basis);
+            self.holds.lock().note(weighed, report.epoch.id, done.map(|(planned, _)| (planned.segment, planned.to)));
             self.watch(report, &relocations, drawn);
         }
         self.save_heat(host, tables)?;
@@ -63,11 +61,9 @@ impl Shared {
             let (mut inputs, mut origins) = self.inputs(host, tables, seen.as_ref())?;
             let weighs = |at: usize| origin_table(tables, &origins, at).is_some_and(weighed);
             let kept: Vec<bool> = (0..origins.len()).map(weighs).collect();
+            let basis = self.mark(&mut inputs, epoch);
             let held = set_aside(&mut inputs, &mut origins, &kept);
-            if self.policy.kind() == PolicyKind::Optimal {
-                self.holds.lock().mark(&mut inputs, epoch);
-            }
-            Ok::<_, Error>((inputs, origins, held))
+            Ok::<_, Error>((inputs, origins, held, basis))
         };
         let inputs =
             (acting.map(|weighed| draw(&weighed)).transpose()?, advising.map(|weighed| draw(&weighed)).transpose()?);
@@ -75,7 +71,16 @@ impl Shared {
         Ok((inputs.0.map(solve).transpose()?, inputs.1.map(solve).transpose()?))
     }
 
-    /// Logs as proposed what is planned for tables that the loop only advises on.
+    /// Marks what should not turn back, where the policy goes by costs; what the inputs stand on.
+    pub(super) fn mark(&self, inputs: &mut Inputs, epoch: u64) -> Basis {
+        match self.policy.kind() {
+            PolicyKind::Optimal => self.holds.lock().mark(inputs, epoch),
+            _ => Basis::of(inputs),
+        }
+    }
+
+    /// Logs as proposed what is planned for tables that the loop only advises on. As nothing of it is carried out, the loop
+    /// finds the same again and again: then it is counted, and logged no more.
     pub(super) fn propose(&self, report: &mut EpochReport, tables: &[TableSnapshot], advising: Option<&Drawn>) {
         let Some(drawn) = advising else { return };
         let server = self.control.read().for_requests();
@@ -83,10 +88,19 @@ impl Shared {
             let table = tables.iter().find(|table| table.name == record.table);
             table.is_some_and(|table| table.mode.max(server) == TieringMode::Advise)
         };
-        for mut record in drawn.records(&report.epoch, tables).into_iter().filter(advised) {
+        let proposals: Vec<MoveRecord> = drawn.records(&report.epoch, tables).into_iter().filter(advised).collect();
+        report.epoch.moves_proposed = proposals.len() as u32;
+        if !report.epoch.dry_run {
+            let what =
+                |record: &MoveRecord| (record.table.clone(), record.chunk, record.column.clone(), record.to.clone());
+            let before = std::mem::replace(&mut *self.proposed.lock(), proposals.iter().map(what).collect());
+            if report.epoch.trigger == INTERVAL && proposals.iter().map(what).eq(before) {
+                return;
+            }
+        }
+        for mut record in proposals {
             record.number = report.moves.len() as u32;
             record.status = MoveStatus::Proposed;
-            report.epoch.moves_proposed += 1;
             report.moves.push(record);
         }
     }

@@ -285,10 +285,10 @@ fn pick_among<'a>(
     worth(&group).then_some(group)
 }
 
-/// Bytes of a chunk in memory, columns that it has no bytes for included.
+/// Bytes of a chunk's values in memory, columns that it has no bytes for included.
 fn image_bytes(entry: &ChunkEntry) -> u64 {
     let constant = u64::from(entry.chunk.rows) * 16;
-    entry.chunk.segments.iter().map(|s| if s.constant.is_some() { constant } else { s.bytes() }).sum()
+    entry.chunk.segments.iter().map(|s| if s.constant.is_some() { constant } else { s.rewritten_bytes() }).sum()
 }
 
 /// The order in which the rows of a clustered table are to lie.

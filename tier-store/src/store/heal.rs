@@ -68,7 +68,7 @@ fn good_copy(chunk: &Chunk, column: usize) -> Option<Vec<u8>> {
     let home = &segment.home;
     let compression = home.encoding.compression().unwrap_or(Compression::Lz4);
     [Packing::Raw, Packing::Like(compression, &[home])].into_iter().find_map(|packing| {
-        let encoded = codec::encode_chunk_as(&batch, packing).ok()?;
+        let encoded = codec::encode_again(&batch, packing, &[home]).ok()?;
         let stored = codec::stored(encoded.homes.first()?, &encoded.bytes)?;
         codec::verify(home, stored).is_ok().then(|| stored.to_vec())
     })
@@ -84,7 +84,7 @@ fn encoded(chunk: &Chunk, columns: &[u8]) -> Result<Vec<u8>> {
     let batch = decoded(chunk, columns)?.project(&positions)?;
     let homes: Vec<&Home> = stored.iter().map(|(_, segment)| &segment.home).collect();
     let batch = with_ids(&batch, stored.iter().map(|(_, segment)| segment.column))?;
-    let encoded = codec::encode_chunk_as(&batch, Packing::like(&homes))?;
+    let encoded = codec::encode_again(&batch, Packing::like(&homes), &homes)?;
     let same = encoded.homes.iter().eq(stored.iter().map(|(_, segment)| &segment.home));
     if same && encoded.bytes.len() as u64 == chunk.file_bytes {
         return Ok(encoded.bytes);

@@ -8,7 +8,7 @@ use crate::clock::{Clock, SystemClock};
 use crate::io::{BlockIo, FileSystem, RealFiles};
 use crate::placement::{Calibration, TieringOptions};
 use crate::table::delta::SealRule;
-use crate::tier::codec::{Compression, Packing};
+use crate::tier::codec::{Compression, Packing, Rates};
 use crate::tier::nvm::{Limiter, NvmBacking};
 
 /// An NVM tier.
@@ -39,7 +39,10 @@ impl CompressionChoice {
         match self {
             Self::None => Packing::Raw,
             Self::Always(compression) => Packing::Always(compression),
-            Self::Auto => calibration.and_then(Calibration::rates).map_or(Packing::Raw, Packing::Auto),
+            Self::Auto => {
+                let rates = calibration.and_then(Calibration::rates).filter(Rates::may_pay_at_all);
+                rates.map_or(Packing::Raw, Packing::Auto)
+            }
         }
     }
 }

@@ -87,6 +87,12 @@ impl Segment {
         self.home.encoding.words().map_or(self.home.image_len, |_| rows * size_of::<u128>() as u64)
     }
 
+    /// Bytes of its values at most when they are written anew.
+    pub(crate) fn rewritten_bytes(&self) -> u64 {
+        let rows = self.home.layout.nodes.first().map_or(0, |(rows, _)| u64::from(*rows));
+        self.home.encoding.words().map_or(self.home.image_len, |words| rows * words.most_row_bytes())
+    }
+
     /// A segment that lies at its home only.
     pub fn new(column: ColumnId, home: Home) -> Self {
         let (resident, counters, filter) = (ArcSwapOption::empty(), SegmentCounters::default(), FilterSlot::default());

@@ -61,6 +61,8 @@ pub(crate) const CHUNK_BYTES: u64 = 64 << 20;
 /// What writing a chunk takes, in halves of the size of its rows: these as they came and in one piece, then in one piece
 /// and as the file, which is narrower.
 const WORK_HALVES: u64 = 5;
+/// The same where buffers may be compressed: these and the file made of them come on top.
+const PACKED_WORK_HALVES: u64 = 8;
 
 /// Where the rows go.
 #[derive(Debug)]
@@ -166,7 +168,11 @@ impl Ingest {
     fn dispatch(&mut self) -> Result<()> {
         self.collect_ready()?;
         let bytes = std::mem::take(&mut self.pending_bytes);
-        let memory = self.store.core().ingest_memory.take(bytes.saturating_mul(WORK_HALVES) / 2);
+        let halves = match self.store.core().packing() {
+            codec::Packing::Raw => WORK_HALVES,
+            _ => PACKED_WORK_HALVES,
+        };
+        let memory = self.store.core().ingest_memory.take(bytes.saturating_mul(halves) / 2);
         let job = Job { id: self.table.allocate_chunk(), batches: std::mem::take(&mut self.pending), _memory: memory };
         self.pending_rows = 0;
         self.dispatched += 1;

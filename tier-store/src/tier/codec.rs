@@ -42,7 +42,7 @@ pub use encode::{
     ChunkHeader, EncodedChunk, PREFIX_BYTES, check_schema_version, encode_chunk, encode_chunk_as, read_header,
     schema_len,
 };
-pub(crate) use encode::{check_types, write_file};
+pub(crate) use encode::{check_types, encode_again, write_file};
 pub use narrow::{Encoding, StoredColumn, decode_image, decode_stored, image, stored};
 pub(crate) use narrow::{may_be_narrow, narrow_column};
 pub use packed::{Packed, unpacked, unpacked_bytes};

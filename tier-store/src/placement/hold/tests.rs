@@ -39,8 +39,8 @@ fn moved(places: [u8; 2], reads: [f32; 2]) -> Holds {
     let mut holds = Holds::default();
     let mut before = inputs([2, 0], reads);
     before.tiers = inputs(places, reads).tiers;
-    holds.note(&before, 9, std::iter::empty());
-    holds.note(&before, 10, [(0, TierId(places[0])), (1, TierId(places[1]))].into_iter());
+    holds.note((&before, &Basis::of(&before)), 9, std::iter::empty());
+    holds.note((&before, &Basis::of(&before)), 10, [(0, TierId(places[0])), (1, TierId(places[1]))].into_iter());
     holds
 }
 
@@ -92,4 +92,18 @@ fn going_on_in_the_same_direction_is_free() {
     full.segments[1].hold = Some(Hold::Sank);
     assert_eq!(turn_us(&full.segments[1], TierId(2), 9.0), 0.0);
     assert!(moves(&holds, full, 11).contains(&(0, 0)));
+}
+
+#[test]
+fn orders_and_segments_set_aside_end_no_holds() {
+    let mut before = inputs([2, 0], [10.0, 8.0]);
+    before.tiers = inputs([0, 2], [10.0, 8.0]).tiers;
+    let mut holds = Holds::default();
+    let basis = Basis::of(&before);
+    holds.note((&before, &basis), 9, std::iter::empty());
+    // What other tables hold is not in the budgets, and an order is among the rules.
+    before.rules.push("bring t to dram".into());
+    before.tiers[0].budget_bytes = before.tiers[0].budget_bytes.map(|bytes| bytes / 2);
+    holds.note((&before, &basis), 10, [(0, TierId(0)), (1, TierId(2))].into_iter());
+    assert_eq!(moves(&holds, inputs([0, 2], [8.0, 14.0]), 11), []);
 }

@@ -45,8 +45,18 @@ pub fn encode_chunk(batch: &RecordBatch) -> Result<EncodedChunk> {
 
 /// As [`encode_chunk`], with the compression that `packing` chooses.
 pub fn encode_chunk_as(batch: &RecordBatch, packing: Packing<'_>) -> Result<EncodedChunk> {
+    encode_file(batch, packing, true)
+}
+
+/// As [`encode_chunk_as`], of a batch that was encoded before and came to lie at `homes`, which perhaps an earlier version
+/// made, without dictionaries.
+pub(crate) fn encode_again(batch: &RecordBatch, packing: Packing<'_>, homes: &[&Home]) -> Result<EncodedChunk> {
+    encode_file(batch, packing, homes.iter().any(|home| home.encoding.words().is_some()))
+}
+
+fn encode_file(batch: &RecordBatch, packing: Packing<'_>, words: bool) -> Result<EncodedChunk> {
     check_types(batch.schema_ref())?;
-    write_file(&narrow::narrow(&compact::page_views(batch)?)?, packing, |bytes| Ok(Vec::with_capacity(bytes)))
+    write_file(&narrow::narrow(&compact::page_views(batch)?, words)?, packing, |bytes| Ok(Vec::with_capacity(bytes)))
 }
 
 /// Fails with [`Error::Unsupported`], naming the column, for types that chunk files cannot hold.

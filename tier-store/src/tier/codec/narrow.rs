@@ -218,10 +218,13 @@ pub fn decode_image(home: &Home, declared: &DataType, rows: usize, image: &Buffe
     }
 }
 
-/// The batch with each column in the narrowest type that holds it.
-pub(super) fn narrow(batch: &RecordBatch) -> Result<RecordBatch> {
+/// The batch with each column in the narrowest type that holds it, with dictionaries only if `words`.
+pub(super) fn narrow(batch: &RecordBatch, words: bool) -> Result<RecordBatch> {
     let columns = batch.schema_ref().fields().iter().zip(batch.columns());
-    let columns = columns.map(|(field, column)| narrow_column(field, std::slice::from_ref(column), None));
+    let columns = columns.map(|(field, column)| match column.data_type() {
+        DataType::Utf8View if !words => Ok((Arc::clone(field), Arc::clone(column))),
+        _ => narrow_column(field, std::slice::from_ref(column), None),
+    });
     let (fields, columns): (Vec<_>, Vec<_>) = columns.collect::<Result<Vec<_>>>()?.into_iter().unzip();
     let schema = Schema::new_with_metadata(fields, batch.schema_ref().metadata().clone());
     super::compact::rebuilt(batch, Arc::new(schema), columns)

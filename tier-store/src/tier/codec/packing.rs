@@ -57,6 +57,11 @@ impl Rates {
         (bytes as f64 - packed) / self.device - CORE_WEIGHT * bytes as f64 / self.decompression.of(compression)
     }
 
+    /// False where not even a buffer that shrinks much would pay, whatever the compression.
+    pub fn may_pay_at_all(&self) -> bool {
+        Compression::ALL.into_iter().any(|compression| self.may_pay(compression))
+    }
+
     fn may_pay(&self, compression: Compression) -> bool {
         self.device * CORE_WEIGHT < MOST_SAVED * self.decompression.of(compression)
     }

@@ -287,7 +287,14 @@ proptest! {
         if different < rows / 40 {
             prop_assert!(encoded.homes.iter().all(|home| home.encoding.words().is_some()), "{:?}", encoded.homes);
         }
-        // Some rows, read without the rest.
+        // As an earlier version wrote it, and as it is made again.
+        let old = encode_again(&batch, Packing::Raw, &[]).unwrap();
+        let homes: Vec<&Home> = old.homes.iter().collect();
+        prop_assert!(homes.iter().all(|home| home.encoding == Encoding::Plain));
+        prop_assert!(encode_again(&batch, Packing::like(&homes), &homes).unwrap().bytes == old.bytes);
+        let homes: Vec<&Home> = encoded.homes.iter().collect();
+        prop_assert!(encode_again(&batch, Packing::like(&homes), &homes).unwrap().bytes == encoded.bytes);
+        // A key too many.
         for (column, home) in batch.columns().iter().zip(&encoded.homes).filter(|(_, home)| home.encoding.words().is_some()) {
             prop_assert_eq!(postcard::from_bytes::<Home>(&postcard::to_stdvec(home).unwrap()).unwrap(), home.clone());
             let wrong = home.encoding.words().unwrap().count().min(255) as u8;

@@ -57,6 +57,12 @@ impl Words {
         &self.0
     }
 
+    /// Bytes of a row at most, once the text is copied for each.
+    pub fn most_row_bytes(&self) -> u64 {
+        let longest = self.0.views().iter().map(|view| *view as u32).max().unwrap_or(0);
+        size_of::<u128>() as u64 + u64::from(if longest > MOST_INLINE { longest } else { 0 })
+    }
+
     /// True for the very same, not only equal ones.
     pub fn is(&self, other: &Self) -> bool {
         std::ptr::eq(self.0.views().as_ptr(), other.0.views().as_ptr())
@@ -281,6 +287,7 @@ mod tests {
             let words: Words = dictionary.values().as_string::<i32>().iter().map(|word| word.unwrap().into()).collect();
             let keys = arrow::array::make_array(dictionary.keys().to_data());
             words.check(&keys).unwrap();
+            assert_eq!(words.most_row_bytes(), if long { 36 } else { 16 });
             assert_eq!(&words.of_keys(&keys).unwrap(), &column, "round {round}");
             let json = serde_json::to_string(&words).unwrap();
             assert_eq!(serde_json::from_str::<Words>(&json).unwrap(), words);

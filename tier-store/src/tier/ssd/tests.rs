@@ -208,7 +208,12 @@ fn neighbours_in_the_file_are_read_at_once() {
         let second = second.wait().unwrap();
         assert_eq!((widened(&second), tier.io_account().used_bytes()), (vec![Arc::clone(batch.column(1))], charged));
         drop(second);
-        assert_eq!(tier.io_account().used_bytes(), 0);
+        // The engine may still be about to let go of what the first one wanted beside it.
+        let start = std::time::Instant::now();
+        while tier.io_account().used_bytes() > 0 {
+            assert!(start.elapsed() < std::time::Duration::from_secs(10), "a charge is left");
+            std::thread::yield_now();
+        }
         // Damage in one of them is that one's.
         let mut bytes = std::fs::read(&chunk.path).unwrap();
         bytes[chunk.segments[1].home.offset as usize + 700] ^= 1;
