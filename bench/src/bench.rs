@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use crate::child::Child;
 use crate::data::Dataset;
 use crate::environment::Environment;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::row::{RawSample, Row, Sample};
 use crate::side::SideSpec;
 use crate::statistics::{median, spread};
@@ -57,6 +57,8 @@ pub struct Finding<'a> {
 pub struct Bench {
     /// Scale that was asked for.
     pub scale: Option<f64>,
+    /// What rows begin with where several scales run.
+    pub label: String,
     /// Whether all must end within [`Bench::QUICK`].
     pub quick: bool,
     /// Measured rounds of a comparison.
@@ -79,11 +81,12 @@ impl Bench {
     pub const QUICK: Duration = Duration::from_secs(43);
 
     /// A run that keeps its data in `data_dir`.
-    pub fn new(data_dir: PathBuf, scale: Option<f64>, quick: bool, runs: usize, threads: usize) -> Self {
+    pub fn new(data_dir: PathBuf, quick: bool, runs: usize, threads: usize) -> Self {
         let environment = Arc::new(Environment::detect(&data_dir));
         let (rows, raw, experiment) = (Vec::new(), Vec::new(), ("", ""));
         let until = Instant::now();
-        Self { scale, quick, runs, threads, data_dir, rows, raw, environment, experiment, until }
+        let (scale, label) = (None, String::new());
+        Self { scale, label, quick, runs, threads, data_dir, rows, raw, environment, experiment, until }
     }
 
     /// The experiment that starts now; in a quick run it should end at `until`.
@@ -100,6 +103,19 @@ impl Bench {
     /// The scale to use where a figure asks for `full`.
     pub fn scale(&self, full: f64) -> f64 {
         self.scale.unwrap_or(if self.quick { 0.02 } else { full })
+    }
+
+    /// Fails where sides that hold TPC-H in memory would not fit into this machine together.
+    pub fn check_memory(&self, scale: f64, bytes_per_scale: u64) -> Result<()> {
+        let (needed, there) = ((scale * bytes_per_scale as f64) as u64, self.environment.memory_bytes);
+        if needed <= there {
+            return Ok(());
+        }
+        let gb = |bytes: u64| bytes as f64 / 1e9;
+        let (needed, there) = (gb(needed), gb(there));
+        Err(Error::Missing(format!(
+            "both sides hold all of scale {scale} in memory, about {needed:.0} GB; this machine has {there:.0} GB"
+        )))
     }
 
     /// True while another round should be measured.
@@ -133,7 +149,7 @@ impl Bench {
     /// Adds the row of a comparison and prints it.
     pub fn add(&mut self, result: Finding<'_>) {
         let mut params = Map::new();
-        params.insert("what".to_owned(), json!(result.what));
+        params.insert("what".to_owned(), json!(format!("{}{}", self.label, result.what)));
         params.insert("runs".to_owned(), json!(result.values.len()));
         if let Value::Object(further) = result.params {
             params.extend(further);

@@ -21,6 +21,7 @@ Examples:
   terrace-bench list
   terrace-bench run P1                               TPC-H in DRAM against DataFusion's memory tables
   terrace-bench run tpch-duckdb --scale 5 --json duckdb.json
+  terrace-bench run P3 P7 P8 --scale 1,10 --report report/
   terrace-bench run all --quick --report report/     everything, small, in less than 50 s
 "
 )]
@@ -48,9 +49,9 @@ struct RunOptions {
     /// Experiments or figures; `all` for everything
     #[arg(required = true, value_name = "NAME")]
     names: Vec<String>,
-    /// Scale factor of TPC-H, instead of the one that each figure asks for
-    #[arg(long, value_name = "SF")]
-    scale: Option<f64>,
+    /// Scale factor of TPC-H, instead of the one that each figure asks for; several run one after the other
+    #[arg(long, value_name = "SF[,SF..]", value_delimiter = ',')]
+    scale: Vec<f64>,
     /// Small data and few runs: all together end within 50 s, and show the order of magnitude only
     #[arg(long)]
     quick: bool,
@@ -93,14 +94,18 @@ fn run_experiments(options: &RunOptions) -> Result<()> {
     let data_dir = options.data_dir.canonicalize().map_err(Error::path("read", &options.data_dir))?;
     let threads = options.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(2, usize::from));
     let start = Instant::now();
-    let mut bench = Bench::new(data_dir, options.scale, options.quick, options.runs.max(1), threads);
+    let mut bench = Bench::new(data_dir, options.quick, options.runs.max(1), threads);
     if bench.environment().load_average > 0.5 {
         eprintln!("note: the machine is busy (load {}); figures are noisy", bench.environment().load_average);
     }
     println!("{:<16}{:<5}{:<34}{:>10}  {:<8}  {:<11}", "experiment", "", "what", "ratio", "spread", "reach");
     let mut failed = Vec::new();
-    for (number, experiment) in chosen.iter().enumerate() {
-        let left = Bench::QUICK.saturating_sub(start.elapsed()) / (chosen.len() - number) as u32;
+    let scales = if options.scale.is_empty() { vec![None] } else { options.scale.iter().copied().map(Some).collect() };
+    let all: Vec<_> = scales.iter().flat_map(|scale| chosen.iter().map(|experiment| (*scale, *experiment))).collect();
+    for (number, (scale, experiment)) in all.iter().enumerate() {
+        let left = Bench::QUICK.saturating_sub(start.elapsed()) / (all.len() - number) as u32;
+        bench.scale = *scale;
+        bench.label = scale.filter(|_| scales.len() > 1).map_or_else(String::new, |scale| format!("SF {scale}: "));
         bench.begin(experiment.name, experiment.figure, Instant::now() + left);
         if options.quick && number > 0 && left.as_millis() < 500 {
             eprintln!("{}: no time left in a quick run", experiment.name);
@@ -108,7 +113,7 @@ fn run_experiments(options: &RunOptions) -> Result<()> {
         }
         match (experiment.run)(&mut bench) {
             Ok(()) => {}
-            Err(Error::Missing(what)) if chosen.len() > 1 => eprintln!("{} is left out: {what}", experiment.name),
+            Err(Error::Missing(what)) if all.len() > 1 => eprintln!("{} is left out: {what}", experiment.name),
             Err(error) => {
                 eprintln!("{} failed: {error}", experiment.name);
                 failed.push(experiment.name);

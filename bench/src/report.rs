@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn the_page_stands_alone_and_escapes_what_it_shows() {
-        let mut bench = Bench::new("/nowhere".into(), None, true, 1, 1);
+        let mut bench = Bench::new("/nowhere".into(), true, 1, 1);
         bench.begin("cold-scan", "P7", std::time::Instant::now());
         let finding = |values: &'static [f64]| Finding {
             sides: ("a <b>", "c"),

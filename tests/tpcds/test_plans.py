@@ -46,7 +46,8 @@ def take_samples(server, queries):
     for table, columns in tables.items():
         texts = ", ".join(f"{column}::VARCHAR" for column in sorted(columns))
         if columns:
-            server.query(f"SELECT count(*) FROM {table} WHERE concat({texts}) = ''")
+            # Nearly all rows pass: what is true for no value of a dictionary is not read at all.
+            server.query(f"SELECT count(*) FROM {table} WHERE concat({texts}) <> ''")
 
 
 def orders(server, sql):

@@ -12,11 +12,14 @@ use crate::error::Result;
 use crate::side::SideSpec;
 use crate::tpch::{QUERIES, TABLES, names};
 
+/// What Terrace and a peer take per scale factor, everything in memory and the work of the queries included.
+const BYTES_PER_SCALE: u64 = 3_200_000_000;
 const DUCKDB_SIDE: &str = include_str!("../side/duckdb.py");
 
 /// Against DataFusion's memory tables.
 pub fn memtable(bench: &mut Bench) -> Result<()> {
     let scale = bench.scale(1.0);
+    bench.check_memory(scale, BYTES_PER_SCALE)?;
     bench.dataset(scale)?;
     let spec = SideSpec::MemTable { data_dir: bench.data_dir.clone(), scale, threads: bench.threads };
     let peer = Child::start("DataFusion MemTable", &spec)?;
@@ -35,6 +38,7 @@ pub fn parquet(bench: &mut Bench) -> Result<()> {
 /// Against DuckDB.
 pub fn duckdb(bench: &mut Bench) -> Result<()> {
     let scale = bench.scale(1.0);
+    bench.check_memory(scale, BYTES_PER_SCALE)?;
     let data = bench.dataset(scale)?;
     let tables: serde_json::Map<_, _> =
         TABLES.iter().map(|t| (t.name.to_owned(), json!(data.parquet(t.name)))).collect();
