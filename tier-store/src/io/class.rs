@@ -9,6 +9,8 @@ pub enum Class {
     Needed,
     /// A scan will want it soon.
     Prefetch,
+    /// What a statement spilled and takes up again: it had more than its share of memory.
+    Spill,
     /// A move between tiers, a check, a backup.
     Move,
 }
@@ -19,7 +21,7 @@ const TURN: u32 = 16;
 /// What waits, by class, each in its order.
 #[derive(Debug)]
 pub(crate) struct Waiting<T> {
-    classes: [VecDeque<T>; 3],
+    classes: [VecDeque<T>; 4],
     started: u32,
 }
 
@@ -31,10 +33,11 @@ impl<T> Default for Waiting<T> {
 
 impl<T> Waiting<T> {
     pub(crate) fn push(&mut self, class: Class, item: T) {
-        let [needed, prefetch, moves] = &mut self.classes;
+        let [needed, prefetch, spill, moves] = &mut self.classes;
         match class {
             Class::Needed => needed,
             Class::Prefetch => prefetch,
+            Class::Spill => spill,
             Class::Move => moves,
         }
         .push_back(item);
@@ -47,16 +50,14 @@ impl<T> Waiting<T> {
     /// The next one to start.
     pub(crate) fn pop(&mut self) -> Option<T> {
         self.started = self.started.wrapping_add(1);
-        let [needed, prefetch, moves] = &mut self.classes;
-        match self.started.is_multiple_of(TURN) {
-            // Every other turn is the lowest class's, so that the middle one has some too.
-            true if self.started.is_multiple_of(2 * TURN) => moves.pop_front().or_else(|| prefetch.pop_front()),
-            true => prefetch.pop_front().or_else(|| moves.pop_front()),
-            false => None,
-        }
-        .or_else(|| needed.pop_front())
-        .or_else(|| prefetch.pop_front())
-        .or_else(|| moves.pop_front())
+        // The lower classes take turns with their turn.
+        let lower = self.classes.len() - 1;
+        let first = match self.started.is_multiple_of(TURN) {
+            true => 1 + (self.started / TURN - 1) as usize % lower,
+            false => 0,
+        };
+        let (before, from) = self.classes.split_at_mut(first);
+        from.iter_mut().chain(before).find_map(VecDeque::pop_front)
     }
 
     /// The one at a place, counted over all classes.
@@ -81,17 +82,19 @@ mod tests {
         for number in 0..100 {
             waiting.push(Class::Move, (Class::Move, number));
             waiting.push(Class::Prefetch, (Class::Prefetch, number));
+            waiting.push(Class::Spill, (Class::Spill, number));
             waiting.push(Class::Needed, (Class::Needed, number));
         }
-        assert_eq!(waiting.len(), 300);
+        assert_eq!(waiting.len(), 400);
         let order: Vec<_> = std::iter::from_fn(|| waiting.pop()).collect();
-        assert_eq!(order.len(), 300);
-        for class in [Class::Needed, Class::Prefetch, Class::Move] {
+        assert_eq!(order.len(), 400);
+        for class in [Class::Needed, Class::Prefetch, Class::Spill, Class::Move] {
             let numbers: Vec<i32> = order.iter().filter(|(c, _)| *c == class).map(|(_, n)| *n).collect();
             assert_eq!(numbers, (0..100).collect::<Vec<_>>(), "each class in its order");
         }
         let first = |class| order.iter().position(|(c, _)| *c == class);
-        assert_eq!((first(Class::Needed), first(Class::Prefetch), first(Class::Move)), (Some(0), Some(15), Some(31)));
+        assert_eq!((first(Class::Needed), first(Class::Prefetch)), (Some(0), Some(15)));
+        assert_eq!((first(Class::Spill), first(Class::Move)), (Some(31), Some(47)));
         let early = order.iter().take(100).filter(|(class, _)| *class == Class::Needed).count();
         assert!(early >= 90, "{early}");
         waiting.push(Class::Move, (Class::Move, 7));

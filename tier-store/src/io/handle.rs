@@ -97,14 +97,14 @@ impl Slot {
 }
 
 impl Completer {
-    /// Marks the operation running. False when it was withdrawn: the engine then forgets it.
+    /// Marks the operation running, for the first time or again. False when it was withdrawn: the engine then forgets it.
     pub(crate) fn begin(&self) -> bool {
         let mut inner = self.slot.inner.lock();
-        let queued = matches!(inner.phase, Phase::Queued);
-        if queued {
+        let wanted = matches!(inner.phase, Phase::Queued | Phase::Running);
+        if wanted {
             inner.phase = Phase::Running;
         }
-        queued
+        wanted
     }
 
     /// True when nobody waits for an operation that has begun, or what there was to wait for is gone.

@@ -61,7 +61,7 @@ impl IoFile {
     }
 
     /// Opens `path` for reads through the page cache.
-    pub(crate) fn open_buffered(path: &Path) -> Result<Arc<Self>> {
+    pub fn open_buffered(path: &Path) -> Result<Arc<Self>> {
         let file = File::open(path).map_err(|e| Error::io("open", path, &e))?;
         Self::of(path, file, false)
     }
@@ -143,7 +143,7 @@ pub trait BlockIo: Send + Sync + std::fmt::Debug {
     }
 
     /// Reads windows (offset and length) of a file at once, what lies between them too; they ascend. A handle for each: the
-    /// results share their memory, and errors.
+    /// results share their memory. Where that fails, each window is read by itself.
     fn read_windows(&self, class: Class, file: &Arc<IoFile>, windows: &[(u64, usize)]) -> Vec<ReadHandle>;
     /// Counts.
     fn stats(&self) -> &IoStats;

@@ -30,7 +30,7 @@ pub(crate) struct Request {
 pub(crate) struct Callers(Vec<(Range<usize>, Completer)>);
 
 impl Callers {
-    /// Marks the operation running. False when all have withdrawn.
+    /// Marks the operation running, also when it runs again. False when all have withdrawn.
     pub(crate) fn begin(&self) -> bool {
         // Each one is marked.
         self.0.iter().filter(|(_, completer)| completer.begin()).count() > 0
@@ -69,24 +69,37 @@ impl Request {
         windows: &[(u64, usize)],
     ) -> (Vec<ReadHandle>, Option<Self>) {
         let offset = windows.first().map_or(0, |(offset, _)| *offset);
-        let end = windows.iter().map(|(offset, len)| offset.saturating_add(*len as u64)).max().unwrap_or(0);
-        let len = usize::try_from(end.saturating_sub(offset)).unwrap_or(usize::MAX);
-        let caller = |(at, len): &(u64, usize)| {
-            let (start, (handle, completer)) = (at.saturating_sub(offset) as usize, pair(stats));
-            (handle, (start..start.saturating_add(*len), completer))
+        let (mut len, mut callers, mut handles) = (0, Vec::new(), Vec::with_capacity(windows.len()));
+        for (at, bytes) in windows {
+            let (handle, completer) = pair(stats);
+            handles.push(handle);
+            if *bytes == 0 {
+                completer.complete(AlignedBuffer::for_window(pool, *at, 0));
+            } else if at.saturating_add(*bytes as u64) > file.len {
+                completer.complete(Err(file.too_short(*at, *bytes)));
+            } else {
+                let start = at.saturating_sub(offset) as usize;
+                len = len.max(start + bytes);
+                callers.push((start..start + bytes, completer));
+            }
+        }
+        let (file, pool, wanted) = (Arc::clone(file), Arc::clone(pool), !callers.is_empty());
+        (handles, wanted.then_some(Self { file, pool, offset, len, callers: Callers(callers) }))
+    }
+
+    /// Hands everyone what he asked for. A read of several windows that failed is answered by a request for each of them:
+    /// the fault may lie in one alone.
+    pub(crate) fn complete(self, result: Result<AlignedBuffer>) -> Vec<Self> {
+        if self.callers.0.len() < 2 || matches!(result, Ok(_) | Err(Error::Cancelled)) {
+            self.callers.complete(result);
+            return Vec::new();
+        }
+        let Self { file, pool, offset, callers, .. } = self;
+        let apart = |(range, completer): (Range<usize>, Completer)| {
+            let (file, pool, offset) = (Arc::clone(&file), Arc::clone(&pool), offset + range.start as u64);
+            Self { file, pool, offset, len: range.len(), callers: Callers(vec![(0..range.len(), completer)]) }
         };
-        let (handles, callers) = windows.iter().map(caller).unzip();
-        let callers = Callers(callers);
-        if len == 0 {
-            callers.complete(AlignedBuffer::for_window(pool, offset, 0));
-            return (handles, None);
-        }
-        if end > file.len {
-            callers.complete(Err(file.too_short(offset, len)));
-            return (handles, None);
-        }
-        let (file, pool) = (Arc::clone(file), Arc::clone(pool));
-        (handles, Some(Self { file, pool, offset, len, callers }))
+        callers.0.into_iter().map(apart).collect()
     }
 
     /// File offset of the first enclosing block.
@@ -94,15 +107,18 @@ impl Request {
         self.offset - self.offset % BLOCK_BYTES as u64
     }
 
-    /// Reads with `read_at`, which may return fewer bytes than asked, and answers the handle.
+    /// Reads with `read_at`, which may return fewer bytes than asked, and answers the handles.
     pub(crate) fn run(
         self,
         stats: &IoStats,
         read_at: impl Fn(&IoFile, &mut [MaybeUninit<u8>], u64) -> std::io::Result<usize>,
     ) {
-        if self.callers.begin() {
-            let result = self.fill(stats, read_at);
-            self.callers.complete(result);
+        let mut wanted = vec![self];
+        while let Some(request) = wanted.pop() {
+            if request.callers.begin() {
+                let result = request.fill(stats, &read_at);
+                wanted.extend(request.complete(result));
+            }
         }
     }
 

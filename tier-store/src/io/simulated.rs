@@ -30,6 +30,8 @@ pub struct Faults {
     pub short_rate: f64,
     /// Share of operations that are interrupted (EINTR) and have to be repeated.
     pub interrupt_rate: f64,
+    /// Offsets, from and up to, where every read fails with EIO.
+    pub bad_bytes: Option<(u64, u64)>,
     /// Serve queued requests in a drawn order instead of the order of asking.
     pub reorder: bool,
 }
@@ -58,7 +60,8 @@ impl Device for FaultyDevice {
             let short = draw(faults.short_rate);
             (errno, if short { random.random_range(1..=target.len()) } else { target.len() })
         };
-        match errno {
+        let bad = |(from, to): (u64, u64)| offset < to && from < offset + target.len() as u64;
+        match errno.or_else(|| faults.bad_bytes.is_some_and(bad).then_some(libc::EIO)) {
             Some(errno) => Err(std::io::Error::from_raw_os_error(errno)),
             None => pread(file, target.get_mut(..len).unwrap_or_default(), offset),
         }

@@ -159,6 +159,37 @@ fn an_engine_ends_cleanly_with_reads_under_way() {
     }
 }
 
+/// Windows read at once fail one by one.
+#[test]
+fn what_can_be_read_of_a_joined_read_is() {
+    let dir = disk_dir();
+    let bytes = pattern(300_000);
+    for engine in engines() {
+        let path = dir.path().join(engine.name());
+        write_file(&path, &bytes);
+        let file = engine.open(&path).unwrap();
+        let windows = [(0, 90_001), (90_001, 0), (90_001, 9_999), (100_000, 200_000), (299_999, 2)];
+        let read = || engine.read_windows(Class::Needed, &file, &windows);
+        let lens = |reads: Vec<ReadHandle>| -> Vec<Option<usize>> {
+            reads.into_iter().map(|read| read.wait().ok().map(|bytes| bytes.as_slice().len())).collect()
+        };
+        assert_eq!(lens(read()), [Some(90_001), Some(0), Some(9_999), Some(200_000), None], "{}", engine.name());
+        File::options().write(true).open(&path).unwrap().set_len(150_000).unwrap();
+        for round in 0..20 {
+            let mut reads = read();
+            if round % 2 == 1 {
+                drop(reads.remove(0));
+                assert_eq!(lens(reads), [Some(0), Some(9_999), None, None], "{}", engine.name());
+                continue;
+            }
+            let mut reads = reads.into_iter();
+            assert_eq!(reads.next().unwrap().wait().unwrap().as_slice(), &bytes[..90_001]);
+            assert_eq!(lens(reads.collect()), [Some(0), Some(9_999), None, None], "{}", engine.name());
+        }
+        idle(engine.as_ref());
+    }
+}
+
 #[test]
 fn without_o_direct_reads_still_work() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();

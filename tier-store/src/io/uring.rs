@@ -386,7 +386,7 @@ impl Worker {
         self.finish_if_idle(piece.operation);
     }
 
-    /// Answers the handle when no piece runs and none is left to give out.
+    /// Answers the handles when no piece runs and none is left to give out.
     fn finish_if_idle(&mut self, index: usize) {
         let Some(place) = self.operations.get_mut(index) else { return };
         let idle = place.as_mut().is_some_and(|o| o.running_pieces == 0 && o.next_piece_is_none());
@@ -400,7 +400,9 @@ impl Worker {
             None if complete => Ok(operation.buffer),
             None => Err(Error::Cancelled),
         };
-        operation.request.callers.complete(result);
+        for apart in operation.request.complete(result) {
+            self.shared.submit(Class::Needed, apart);
+        }
     }
 
     /// At the end of the engine: gives out nothing more; running pieces are waited for.

@@ -345,6 +345,31 @@ fn a_device_error_is_told_and_does_not_stick() {
 }
 
 #[test]
+fn a_device_error_is_told_to_who_wants_that_column() {
+    let engine = Arc::new(SimulatedEngine::start(1, Faults::default()));
+    let Setup { tier, dir: _dir, .. } = setup(Arc::clone(&engine) as _, 64 << 20);
+    let numbers = |column: i64| Arc::new(Int64Array::from_iter((0..9_000).map(|i| i * (column + 1)))) as ArrayRef;
+    let batch = RecordBatch::try_from_iter((0..4).map(|i| (format!("c{i}"), numbers(i)))).unwrap();
+    let chunk = write(&tier, ChunkId(4), &batch);
+    let read = |columns: &[usize]| tier.read_columns(&chunk, columns, Admission::Prefetch).unwrap().unwrap();
+    let home = &chunk.segments[1].home;
+    let middle = home.offset + home.len / 2;
+    engine.set_faults(Faults { bad_bytes: Some((middle, middle + 1)), ..Faults::default() });
+    engine.pause();
+    let (all, neighbours, bad) = (read(&[0, 1, 2, 3]), read(&[0, 2]), read(&[1]));
+    assert_eq!((neighbours.charged_bytes(), bad.charged_bytes()), (0, 0), "both share the first one's read");
+    engine.resume();
+    assert!(matches!(all.wait(), Err(Error::Io { errno: Some(libc::EIO), .. })));
+    assert_eq!(widened(&neighbours.wait().unwrap()), [Arc::clone(batch.column(0)), Arc::clone(batch.column(2))]);
+    assert!(matches!(bad.wait(), Err(Error::Io { errno: Some(libc::EIO), .. })));
+    let start = std::time::Instant::now();
+    while tier.io_account().used_bytes() > 0 {
+        assert!(start.elapsed() < std::time::Duration::from_secs(10), "a charge is left");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
 fn files_are_listed_counted_and_removed() {
     let Setup { dir, tier, batch, chunk } = setup(blocking(), 64 << 20);
     let stored = tier.stored().used_bytes();
