@@ -111,6 +111,7 @@ impl From<ArrowError> for Error {
             ArrowError::DivideByZero => Self::invalid("division by zero"),
             ArrowError::NotYetImplemented(what) => Self::unimplemented(format!("not supported: {what}")),
             ArrowError::CastError(what) | ArrowError::ParseError(what) => Self::invalid(what),
+            ArrowError::IoError(_, io) => from_io(&io),
             ArrowError::ArithmeticOverflow(what) => Self::invalid(format!("arithmetic overflow: {what}")),
             ArrowError::ComputeError(what) | ArrowError::InvalidArgumentError(what) => Self::invalid(what),
             ArrowError::SchemaError(what) | ArrowError::CsvError(what) | ArrowError::JsonError(what) => {
@@ -210,6 +211,7 @@ fn from_reference(error: &DataFusionError) -> Error {
         DataFusionError::NotImplemented(what) => Error::unimplemented(first_part(what)),
         DataFusionError::ArrowError(inner, _) => match &**inner {
             ArrowError::DivideByZero => Error::invalid("division by zero"),
+            ArrowError::IoError(_, io) => from_io(io),
             ArrowError::ComputeError(what)
             | ArrowError::CastError(what)
             | ArrowError::ParseError(what)
