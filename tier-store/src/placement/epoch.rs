@@ -83,6 +83,9 @@ pub struct Inputs {
     pub payback_epochs: f64,
     /// Rules in words, in the order in which they were made.
     pub rules: Vec<String>,
+    /// What a byte of each tier was worth in the last plan, in microseconds per epoch, from where the solver starts; empty:
+    /// from nothing.
+    pub prices: Vec<f64>,
 }
 
 impl Inputs {
@@ -140,6 +143,14 @@ pub struct EpochPlan {
     pub prices: Vec<TierPrice>,
     /// Positions of the segments whose pin, or that they must not lie at home, gives way for want of room.
     pub given_way: Vec<usize>,
+}
+
+impl EpochPlan {
+    /// What the next plan may start from: see [`Inputs::prices`].
+    pub(super) fn next_prices(&self) -> Vec<f64> {
+        let prices: Vec<f64> = self.prices.iter().map(|price| price.price_ns_per_byte / 1e3).chain([0.0]).collect();
+        if prices.iter().any(|price| *price > 0.0) { prices } else { Vec::new() }
+    }
 }
 
 /// Plans one epoch with the policy `optimal`; see [`plan_by`].

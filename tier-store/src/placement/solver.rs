@@ -1,7 +1,7 @@
 //! The solver: every segment picks one tier, so that the sum of costs is least and no capacity is exceeded.
 //!
 //! A multiple-choice knapsack with several capacities. Steps: prices per byte of each tier that maximise the Lagrangian
-//! bound ([`dual`]); a feasible choice by falling regret at these prices, filled up where room is left ([`round`]); and
+//! bound ([`dual`]); a feasible choice near the one that these prices make ([`round`]); and
 //! an exact search over the few segments that are closest to indifferent ([`exact`]). The bound proves how far from
 //! optimal the answer can be. A pure function: no clock, no randomness; effort is bounded by counts.
 //!
@@ -163,7 +163,7 @@ pub fn solve(instance: &Instance, prices: Option<&[f64]>, effort: Effort) -> Res
     }
     let dual = dual::maximise(&instance, prices, effort.evaluations);
     let (prices, mut bound) = dual.unwrap_or_else(|| (vec![0.0; instance.tiers()], f64::NEG_INFINITY));
-    let mut choice = round::by_regret(&instance, &prices);
+    let mut choice = round::by_prices(&instance, &prices);
     round::fill(&instance, &mut choice);
     let exact = exact::improve(&instance, &prices, &mut choice, effort.nodes);
     let mut method = Method::Lagrange;

@@ -69,7 +69,7 @@ pub(super) fn survey(
             }
         }
     }
-    (Inputs { tiers, segments, payback_epochs, rules: ranks.texts }, origins)
+    (Inputs { tiers, segments, payback_epochs, rules: ranks.texts, prices: Vec::new() }, origins)
 }
 
 /// The rules of all tables in the order in which they were made.

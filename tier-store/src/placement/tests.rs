@@ -111,7 +111,8 @@ fn every_plan_of_every_policy_keeps_the_rules_or_says_which_segments_give_way() 
         }
         let bytes = segments.iter().map(|segment| segment.bytes).sum();
         let texts = rules.iter().map(|rule| format!("rule {}", rule.number)).collect();
-        let inputs = Inputs { tiers: tiers(&mut rng, bytes), segments, payback_epochs: 4.0, rules: texts };
+        let inputs =
+            Inputs { tiers: tiers(&mut rng, bytes), segments, payback_epochs: 4.0, rules: texts, prices: Vec::new() };
         // Without effort the solver falls back to its greedy answers.
         let effort = if round % 3 == 0 { Effort { evaluations: 0, nodes: 0 } } else { Effort::default() };
         for kind in PolicyKind::ALL {
@@ -152,7 +153,7 @@ fn four(rules: &Rules, reads: [f32; 4], current: u8, room: u64) -> Inputs {
         |name: &str, kind, budget_bytes| TierInput { name: name.into(), budget_bytes, cost: TierCost::typical(kind) };
     let tiers = vec![tier("dram", TierKind::Dram, Some(room * MIB)), tier("ssd", TierKind::Ssd, None)];
     let texts = rules.iter().map(|rule| format!("rule {} of public.t, {}", rule.number, rule.sql(&|_| "c".into())));
-    Inputs { segments: segments.collect(), tiers, payback_epochs: 4.0, rules: texts.collect() }
+    Inputs { segments: segments.collect(), tiers, payback_epochs: 4.0, rules: texts.collect(), prices: Vec::new() }
 }
 
 #[test]

@@ -178,6 +178,8 @@ pub(super) struct Shared {
     pub(super) turn: Mutex<Option<u64>>,
     pub(super) heat: RwLock<Heat>,
     pub(super) holds: Mutex<Holds>,
+    /// What the next plan starts from: see [`Inputs::prices`].
+    pub(super) prices: Mutex<Vec<f64>>,
     /// What was proposed last: table, chunk, column, tier.
     pub(super) proposed: Mutex<Vec<(String, u64, String, String)>>,
     calibration: RwLock<Option<Calibration>>,
@@ -215,6 +217,7 @@ impl Tiering {
             turn: Mutex::new(None),
             heat: RwLock::default(),
             holds: Mutex::default(),
+            prices: Mutex::default(),
             proposed: Mutex::default(),
             calibration: RwLock::default(),
             mover: Mover::default(),

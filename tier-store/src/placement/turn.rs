@@ -68,7 +68,11 @@ impl Shared {
         let inputs =
             (acting.map(|weighed| draw(&weighed)).transpose()?, advising.map(|weighed| draw(&weighed)).transpose()?);
         let solve = |weighed| Drawn::new(weighed, self.policy.as_ref(), self.options.effort);
-        Ok((inputs.0.map(solve).transpose()?, inputs.1.map(solve).transpose()?))
+        let drawn = (inputs.0.map(solve).transpose()?, inputs.1.map(solve).transpose()?);
+        if let Some(drawn) = drawn.0.as_ref().or(drawn.1.as_ref()) {
+            *self.prices.lock() = drawn.plan.next_prices();
+        }
+        Ok(drawn)
     }
 
     /// Marks what should not turn back, where the policy goes by costs; what the inputs stand on.
@@ -130,7 +134,9 @@ impl Shared {
         let prices = (self.options.payback_epochs, calibration.rates());
         let known = seen.is_none().then(|| self.heat.read());
         let heat = |key: &SegmentKey| seen.or(known.as_deref()).map_or_else(SegmentHeat::default, |heat| heat.get(key));
-        Ok(survey(host, tables, tiers, prices, &heat))
+        let (mut inputs, origins) = survey(host, tables, tiers, prices, &heat);
+        inputs.prices.clone_from(&self.prices.lock());
+        Ok((inputs, origins))
     }
 
     /// One more epoch has passed for the moves before it: what they brought is read from the counters.

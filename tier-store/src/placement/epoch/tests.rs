@@ -55,7 +55,8 @@ fn an_epoch_reads_as_a_story() {
         segment(7, 1, Pattern::Sequential, 0.0, 0.0),
         segment(8, 2, Pattern::Monotonic, 0.1, 10.0),
     ];
-    let inputs = Inputs { tiers: tiers(2 * MIB, 3 * MIB), segments, payback_epochs: 4.0, rules: Vec::new() };
+    let inputs =
+        Inputs { tiers: tiers(2 * MIB, 3 * MIB), segments, payback_epochs: 4.0, rules: Vec::new(), prices: Vec::new() };
     let plan = plan(&inputs, Effort::default()).unwrap();
     insta::assert_snapshot!(story(&inputs, &plan), @r"
     50300 us per epoch, after it 4313 us
@@ -77,7 +78,8 @@ fn an_epoch_reads_as_a_story() {
 #[test]
 fn nobody_moves_without_accesses_while_everything_fits() {
     let segments = (0..6).map(|id| segment(id, (id % 3) as u8, Pattern::Sequential, 0.0, 0.0)).collect();
-    let mut inputs = Inputs { tiers: tiers(2 * MIB, 2 * MIB), segments, payback_epochs: 4.0, rules: Vec::new() };
+    let mut inputs =
+        Inputs { tiers: tiers(2 * MIB, 2 * MIB), segments, payback_epochs: 4.0, rules: Vec::new(), prices: Vec::new() };
     assert!(plan(&inputs, Effort::default()).unwrap().moves.is_empty());
     inputs.tiers[0].budget_bytes = Some(MIB);
     let moves = plan(&inputs, Effort::default()).unwrap().moves;
@@ -91,7 +93,8 @@ fn a_segment_returns_only_when_it_pays_back_the_move() {
     // One is hardly hotter than the other: exchanging them would cost more than it brings.
     let hardly =
         vec![segment(0, 0, Pattern::Sequential, 1.0, 65_536.0), segment(1, 2, Pattern::Sequential, 1.05, 68_000.0)];
-    let inputs = Inputs { tiers: tiers(MIB, 0), segments: hardly, payback_epochs: 4.0, rules: Vec::new() };
+    let inputs =
+        Inputs { tiers: tiers(MIB, 0), segments: hardly, payback_epochs: 4.0, rules: Vec::new(), prices: Vec::new() };
     assert!(plan(&inputs, Effort::default()).unwrap().moves.is_empty());
     let much =
         vec![segment(0, 0, Pattern::Sequential, 1.0, 65_536.0), segment(1, 2, Pattern::Sequential, 2.0, 131_072.0)];

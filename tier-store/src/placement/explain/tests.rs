@@ -34,7 +34,7 @@ fn inputs(segments: Vec<SegmentInput>, dram: u64, nvm: u64) -> Inputs {
         tier("nvm", TierKind::Nvm, Some(nvm)),
         tier("ssd", TierKind::Ssd, None),
     ];
-    Inputs { tiers, segments, payback_epochs: 4.0, rules: Vec::new() }
+    Inputs { tiers, segments, payback_epochs: 4.0, rules: Vec::new(), prices: Vec::new() }
 }
 
 fn random(rng: &mut StdRng, count: u64, dram: f64, nvm: f64) -> Inputs {

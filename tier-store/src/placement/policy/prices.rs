@@ -17,7 +17,10 @@ impl Policy for Optimal {
     }
 
     fn choose(&self, problem: &Problem<'_>) -> Result<Decision> {
-        let solution = solver::solve(problem.instance, None, problem.effort)?;
+        let solution = {
+            let start = &problem.inputs.prices;
+            solver::solve(problem.instance, (!start.is_empty()).then_some(start), problem.effort)?
+        };
         Ok(Decision { solution, scores: Vec::new() })
     }
 

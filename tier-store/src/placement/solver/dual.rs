@@ -3,7 +3,7 @@
 //! At prices `p` every segment takes the tier with the least `cost + p * bytes`; the sum of these minus `p * capacity`
 //! is a lower bound on every feasible placement, concave in `p`. Each evaluation gives a plane above it; the highest
 //! point under all planes (a linear programme with one variable per tier) is tried next, until the two meet. Large
-//! instances first find the neighbourhood on a sample. Prices stay within a box that widens when they press on it.
+//! instances are climbed by a sample, whose capacities are corrected by what the whole does. Prices stay within a box that widens when they press on it.
 
 use microlp::{ComparisonOp, OptimizationDirection, Problem, SolveOutcome};
 
@@ -13,8 +13,8 @@ use super::Instance;
 const TOLERANCE: f64 = 1e-5;
 /// The least cost, in parts of that of everything at home, that differences are measured by.
 const SMALLEST: f64 = 1e-9;
-/// Instances above this size start from a sample of about this size.
-const SAMPLE: usize = 4096;
+/// Instances above four times this size are climbed by a sample of about this size.
+const SAMPLE: usize = 16_384;
 
 struct Evaluation {
     value: f64,
@@ -32,18 +32,18 @@ struct Dual<'a> {
 pub(super) fn maximise(instance: &Instance, start: Option<&[f64]>, evaluations: usize) -> Option<(Vec<f64>, f64)> {
     let priced = (0..instance.tiers()).filter(|t| instance.capacities.get(*t).is_some_and(|c| c.is_finite())).collect();
     let dual = Dual { instance, priced };
-    let free = vec![0.0; dual.priced.len()];
-    let first = dual.evaluate(&free);
-    if first.slope.iter().all(|slope| *slope <= 0.0) {
-        return Some((vec![0.0; instance.tiers()], first.value));
+    let free = dual.evaluate(&vec![0.0; dual.priced.len()]);
+    if free.slope.iter().all(|slope| *slope <= 0.0) {
+        return Some((vec![0.0; instance.tiers()], free.value));
     }
-    let near = match start {
-        Some(start) if start.len() == instance.tiers() => {
-            Some(dual.priced.iter().map(|tier| start.get(*tier).copied().unwrap_or(0.0)).collect())
-        }
-        _ => dual.sampled(evaluations),
+    let start: Option<Vec<f64>> = start
+        .filter(|start| start.len() == instance.tiers())
+        .map(|start| dual.priced.iter().map(|tier| start.get(*tier).copied().unwrap_or(0.0)).collect());
+    let found = match dual.sample() {
+        Some(sample) => dual.climb_by_sample(sample, start, evaluations),
+        None => dual.cutting_planes(free, start, evaluations),
     };
-    dual.cutting_planes(first, near, evaluations).map(|(prices, bound)| {
+    found.map(|(prices, bound)| {
         let mut all = vec![0.0; instance.tiers()];
         for (tier, price) in dual.priced.iter().zip(prices) {
             if let Some(slot) = all.get_mut(*tier) {
@@ -109,22 +109,58 @@ impl Dual<'_> {
         Scale { value, units, limits }
     }
 
-    fn sampled(&self, evaluations: usize) -> Option<Vec<f64>> {
+    /// Every so many-th segment, with as much of the capacities.
+    fn sample(&self) -> Option<Instance> {
         let segments = self.instance.segments();
         if segments < 4 * SAMPLE {
             return None;
         }
-        let stride = segments / SAMPLE;
-        let rows: Vec<_> = self.instance.rows().step_by(stride).collect();
+        let rows: Vec<_> = self.instance.rows().step_by(segments / SAMPLE).collect();
         let share = rows.len() as f64 / segments as f64;
-        let sample = Instance {
-            capacities: self.instance.capacities.iter().map(|c| c * share).collect(),
+        Some(Instance {
+            capacities: self.instance.capacities.iter().map(|capacity| capacity * share).collect(),
             costs: rows.iter().flat_map(|(costs, _)| costs.iter().copied()).collect(),
             bytes: rows.iter().flat_map(|(_, bytes)| bytes.iter().copied()).collect(),
+        })
+    }
+
+    /// The best prices of a sample, then those of the sample with its capacities changed so that at the prices before it
+    /// wants as much too much as the whole does, until that gains nothing more. A step is one look at the whole.
+    fn climb_by_sample(
+        &self,
+        mut sample: Instance,
+        start: Option<Vec<f64>>,
+        evaluations: usize,
+    ) -> Option<(Vec<f64>, f64)> {
+        let share = sample.segments() as f64 / self.instance.segments() as f64;
+        let solve = |sample: &Instance, near: Option<Vec<f64>>| {
+            let dual = Dual { instance: sample, priced: self.priced.clone() };
+            let free = dual.evaluate(&vec![0.0; dual.priced.len()]);
+            dual.cutting_planes(free, near, evaluations).map(|(prices, _)| prices)
         };
-        let dual = Dual { instance: &sample, priced: self.priced.clone() };
-        let first = dual.evaluate(&vec![0.0; self.priced.len()]);
-        dual.cutting_planes(first, None, evaluations).map(|(prices, _)| prices)
+        let mut prices = match start {
+            Some(start) => start,
+            None => solve(&sample, None)?,
+        };
+        let mut best: Option<(Vec<f64>, f64)> = None;
+        for _ in 0..evaluations.max(1) {
+            let whole = self.evaluate(&prices);
+            let before = best.as_ref().map_or(f64::NEG_INFINITY, |(_, value)| *value);
+            if whole.value > before {
+                best = Some((prices.clone(), whole.value));
+            }
+            if whole.value - before <= TOLERANCE * whole.value.abs() {
+                break;
+            }
+            let part = Dual { instance: &sample, priced: self.priced.clone() }.evaluate(&prices);
+            for ((tier, whole), part) in self.priced.iter().zip(&whole.slope).zip(&part.slope) {
+                if let Some(capacity) = sample.capacities.get_mut(*tier) {
+                    *capacity = (*capacity + part - whole * share).max(0.0);
+                }
+            }
+            prices = solve(&sample, Some(prices))?;
+        }
+        best.filter(|(_, value)| value.is_finite())
     }
 
     fn cutting_planes(&self, first: Evaluation, near: Option<Vec<f64>>, evaluations: usize) -> Option<(Vec<f64>, f64)> {

@@ -32,14 +32,9 @@ struct Search<'a> {
 /// Improves `choice` in place; true when this proved it optimal for the whole instance.
 pub(super) fn improve(instance: &Instance, prices: &[f64], choice: &mut [u8], nodes: usize) -> bool {
     let segments = instance.segments();
-    let mut order: Vec<(f64, usize)> =
-        instance.rows().map(|(costs, bytes)| round::regret(costs, bytes, prices).1).zip(0..).collect();
-    if segments > CORE {
-        order.select_nth_unstable_by(CORE, |a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
-        order.truncate(CORE);
-    }
+    let core = core(instance.rows().map(|(costs, bytes)| round::regret(costs, bytes, prices).1));
     let mut items: Vec<Item> =
-        order.into_iter().map(|(regret, segment)| item(instance, prices, segment, regret)).collect();
+        core.into_iter().map(|(regret, segment)| item(instance, prices, segment, regret)).collect();
     // The most decided first: they prune best.
     items.sort_by(|a, b| b.regret.total_cmp(&a.regret).then(a.segment.cmp(&b.segment)));
     let mut room = instance.room(choice);
@@ -72,6 +67,25 @@ pub(super) fn improve(instance: &Instance, prices: &[f64], choice: &mut [u8], no
         }
     }
     search.nodes > 0 && segments <= CORE
+}
+
+/// The least regrets, at most [`CORE`] of them.
+fn core(regrets: impl Iterator<Item = f64>) -> Vec<(f64, usize)> {
+    let order = |a: &(f64, usize), b: &(f64, usize)| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1));
+    let (mut core, mut limit) = (Vec::with_capacity(8 * CORE), f64::INFINITY);
+    for (segment, regret) in regrets.enumerate() {
+        if regret < limit || core.len() < CORE {
+            core.push((regret, segment));
+        }
+        if core.len() == 8 * CORE {
+            core.select_nth_unstable_by(CORE, order);
+            core.truncate(CORE);
+            limit = core.iter().map(|(regret, _)| *regret).fold(0.0, f64::max);
+        }
+    }
+    core.sort_unstable_by(order);
+    core.truncate(CORE);
+    core
 }
 
 fn item(instance: &Instance, prices: &[f64], segment: usize, regret: f64) -> Item {

@@ -1,36 +1,97 @@
-//! Feasible choices: by falling regret at given prices, by falling density, and filling up room that is left.
+//! Feasible choices: at given prices, by falling density, and filling up room that is left.
 
 use super::Instance;
 
-/// Everybody chooses in order of falling regret per byte (the loss when the best tier is refused), among the tiers that
-/// still have room. At good prices only the nearly indifferent come too late.
-pub(super) fn by_regret(instance: &Instance, prices: &[f64]) -> Vec<u8> {
-    let mut order: Vec<(f64, u32)> = instance
-        .rows()
-        .enumerate()
-        .map(|(segment, (costs, bytes))| {
-            let (best, regret) = regret(costs, bytes, prices);
-            (regret / bytes.get(best).copied().unwrap_or(1.0).max(1.0), segment as u32)
-        })
-        .collect();
-    order.sort_unstable_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
-    let mut room = instance.capacities.clone();
-    let home = instance.tiers().saturating_sub(1);
-    let mut choice = vec![home as u8; instance.segments()];
-    for (_, segment) in order {
-        let (costs, bytes) = instance.row(segment as usize);
-        let open = costs.iter().zip(bytes).zip(prices.iter().zip(&room)).enumerate();
-        let reduced =
-            open.filter(|(_, ((_, bytes), (_, room)))| **bytes <= **room).map(|(t, ((c, b), (p, _)))| (t, c + p * b));
-        let tier = reduced.min_by(|a, b| a.1.total_cmp(&b.1)).map_or(home, |(tier, _)| tier);
-        if let (Some(slot), Some(room), Some(bytes)) =
-            (choice.get_mut(segment as usize), room.get_mut(tier), bytes.get(tier))
-        {
-            *slot = tier as u8;
-            *room -= bytes;
-        }
+/// What it costs per byte, or saves, that a segment goes to a tier.
+type Offer = (f64, u32, u8);
+
+/// Everybody takes the tier that is best at `prices`. Then each tier, the fastest first, gives what is too much for it to
+/// slower ones, least loss per byte first, and takes what it has room for from slower ones, largest gain first. At good
+/// prices only those that are nearly indifferent go.
+pub(super) fn by_prices(instance: &Instance, prices: &[f64]) -> Vec<u8> {
+    let mut choice: Vec<u8> = instance.rows().map(|(costs, bytes)| regret(costs, bytes, prices).0 as u8).collect();
+    let mut room = instance.room(&choice);
+    for tier in 0..instance.tiers().saturating_sub(1) {
+        relieve(instance, prices, tier, (&mut choice, &mut room));
+    }
+    for tier in 0..instance.tiers().saturating_sub(1) {
+        refill(instance, prices, tier, (&mut choice, &mut room));
     }
     choice
+}
+
+/// Takes from `tier` what is too much for it.
+fn relieve(instance: &Instance, prices: &[f64], tier: usize, (choice, room): (&mut [u8], &mut [f64])) {
+    let has_room = |room: &[f64]| room.get(tier).is_none_or(|room| *room >= 0.0);
+    if has_room(room) {
+        return;
+    }
+    let here = choice.iter().zip(instance.rows()).zip(0..).filter(|((at, _), _)| usize::from(**at) == tier);
+    let mut offers: Vec<Offer> = here
+        .filter_map(|((_, (costs, bytes)), segment)| {
+            let reduced = costs.iter().zip(bytes).zip(prices).map(|((cost, bytes), price)| cost + price * bytes);
+            let (now, size) = (reduced.clone().nth(tier)?, bytes.get(tier).filter(|bytes| **bytes > 0.0)?);
+            let (to, then) = reduced.enumerate().skip(tier + 1).min_by(|a, b| a.1.total_cmp(&b.1))?;
+            Some(((then - now) / size, segment, to as u8))
+        })
+        .collect();
+    from_least(&mut offers, |segment, to| {
+        shift(instance, segment, to, (choice, room));
+        !has_room(room)
+    });
+}
+
+/// Takes to `tier` what saves by it and finds room there.
+fn refill(instance: &Instance, prices: &[f64], tier: usize, (choice, room): (&mut [u8], &mut [f64])) {
+    let (price, mut smallest) = (prices.get(tier).copied().unwrap_or(0.0), f64::INFINITY);
+    let free = room.get(tier).copied().unwrap_or(0.0);
+    let slower = choice.iter().zip(instance.rows()).zip(0..).filter(|((at, _), _)| usize::from(**at) > tier);
+    let mut offers: Vec<Offer> = slower
+        .filter_map(|((at, (costs, bytes)), segment)| {
+            let at = usize::from(*at);
+            let (cost, size, now) = (costs.get(tier)?, bytes.get(tier)?, costs.get(at)?);
+            if cost >= now || *size > free {
+                return None;
+            }
+            smallest = size.min(smallest);
+            let loss = cost + price * size - now - prices.get(at)? * bytes.get(at)?;
+            Some((loss / size.max(1.0), segment, tier as u8))
+        })
+        .collect();
+    from_least(&mut offers, |segment, to| {
+        let left = room.get(tier).copied().unwrap_or(0.0);
+        if instance.weight(segment, tier) <= left {
+            shift(instance, segment, to, (choice, room));
+        }
+        smallest <= left
+    });
+}
+
+fn shift(instance: &Instance, segment: usize, to: usize, (choice, room): (&mut [u8], &mut [f64])) {
+    let Some(slot) = choice.get_mut(segment) else { return };
+    let from = usize::from(std::mem::replace(slot, to as u8));
+    for (tier, bytes) in [(from, instance.weight(segment, from)), (to, -instance.weight(segment, to))] {
+        if let Some(room) = room.get_mut(tier) {
+            *room += bytes;
+        }
+    }
+}
+
+/// Hands out offers from the least on until `go_on` is false; sorts only as many as are asked for.
+fn from_least(mut offers: &mut [Offer], mut go_on: impl FnMut(usize, usize) -> bool) {
+    let order = |a: &Offer, b: &Offer| a.0.total_cmp(&b.0).then((a.1, a.2).cmp(&(b.1, b.2)));
+    let mut batch = 512;
+    while !offers.is_empty() {
+        if offers.len() > batch {
+            offers.select_nth_unstable_by(batch, order);
+        }
+        let (now, later) = offers.split_at_mut(batch.min(offers.len()));
+        now.sort_unstable_by(order);
+        if now.iter().any(|(_, segment, tier)| !go_on(*segment as usize, usize::from(*tier))) {
+            return;
+        }
+        (offers, batch) = (later, batch * 4);
+    }
 }
 
 /// Everybody starts at home; the pairs of segment and tier that save most per byte are taken first.
@@ -38,7 +99,7 @@ pub(super) fn by_density(instance: &Instance) -> Vec<u8> {
     let home = instance.tiers().saturating_sub(1);
     let mut choice = vec![home as u8; instance.segments()];
     let mut room = instance.capacities.clone();
-    let mut offers: Vec<(f64, u32, u8)> = Vec::new();
+    let mut offers: Vec<Offer> = Vec::new();
     for (segment, (costs, bytes)) in instance.rows().enumerate() {
         let Some(at_home) = costs.last() else { continue };
         let better = costs.iter().zip(bytes).enumerate().filter(|(_, (cost, _))| *cost < at_home);
@@ -65,7 +126,7 @@ pub(super) fn fill(instance: &Instance, choice: &mut [u8]) {
     let mut room = instance.room(choice);
     // Every round frees room elsewhere; a few are enough, and the bound shows what they miss.
     for _ in 0..4 {
-        let mut offers: Vec<(f64, u32, u8)> = Vec::new();
+        let mut offers: Vec<Offer> = Vec::new();
         for (segment, ((costs, bytes), at)) in instance.rows().zip(choice.iter()).enumerate() {
             let cost_now = costs.get(usize::from(*at)).copied().unwrap_or(f64::INFINITY);
             let open = costs.iter().zip(bytes).zip(&room).enumerate();
@@ -81,19 +142,10 @@ pub(super) fn fill(instance: &Instance, choice: &mut [u8]) {
         offers.sort_unstable_by(|a, b| b.0.total_cmp(&a.0).then((a.1, a.2).cmp(&(b.1, b.2))));
         for (_, segment, tier) in offers {
             let (segment, tier) = (segment as usize, usize::from(tier));
-            let Some(slot) = choice.get_mut(segment) else { continue };
-            let at = usize::from(*slot);
-            let bytes = instance.weight(segment, tier);
-            if instance.cost(segment, tier) < instance.cost(segment, at)
-                && room.get(tier).is_some_and(|room| bytes <= *room)
-            {
-                *slot = tier as u8;
-                if let Some(room) = room.get_mut(tier) {
-                    *room -= bytes;
-                }
-                if let Some(room) = room.get_mut(at) {
-                    *room += instance.weight(segment, at);
-                }
+            let Some(at) = choice.get(segment).map(|at| usize::from(*at)) else { continue };
+            let fits = room.get(tier).is_some_and(|room| instance.weight(segment, tier) <= *room);
+            if fits && instance.cost(segment, tier) < instance.cost(segment, at) {
+                shift(instance, segment, tier, (choice, &mut room));
             }
         }
     }

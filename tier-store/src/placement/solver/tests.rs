@@ -56,7 +56,7 @@ fn brute_force(instance: &Instance) -> f64 {
 #[test]
 fn small_instances_are_solved_to_the_optimum_that_brute_force_finds() {
     let mut rng = StdRng::seed_from_u64(7);
-    for case in 0..3000 {
+    for case in 0..10_000 {
         let tiers = rng.random_range(2..=4);
         let segments = rng.random_range(0..=[11, 8, 7][tiers - 2]);
         let instance = random(&mut rng, segments, tiers, 0.8, true);
@@ -140,7 +140,7 @@ fn a_hundred_thousand_segments_on_four_tiers_have_a_tiny_gap() {
         );
         assert_eq!(solution.method, Method::Lagrange);
         assert!(instance.is_feasible(&solution.choice));
-        assert!(solution.gap <= 2e-4 && again.gap <= 2e-4, "gap {} and {}", solution.gap, again.gap);
+        assert!(solution.gap <= 2e-5 && again.gap <= 2e-5, "gap {} and {}", solution.gap, again.gap);
     }
 }
 
