@@ -38,6 +38,7 @@ mod rule;
 mod run;
 mod session;
 mod show;
+mod spill;
 mod statement;
 #[cfg(test)]
 mod tests;
@@ -53,6 +54,7 @@ use std::time::Duration;
 
 use arrow::datatypes::{Schema, SchemaRef};
 use datafusion::common::config::ConfigNonZeroUsize;
+use datafusion::execution::disk_manager::DiskManagerBuilder;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
 use datafusion::prelude::SessionConfig;
@@ -72,6 +74,7 @@ use crate::error::{Error, ErrorKind, Result};
 use admission::Admission;
 use registry::Registry;
 use show::ArrowTypes;
+use spill::{SpillFactory, SpillSpace};
 
 /// Name of the one catalog.
 pub const CATALOG: &str = "terrace";
@@ -178,6 +181,7 @@ pub struct Engine {
     /// Functions, rules, file formats and default options; statements clone it.
     base: SessionState,
     runtime: Arc<RuntimeEnv>,
+    spilled: Arc<SpillSpace>,
     memory: Arc<QueryMemory>,
     admission: Arc<Admission>,
     registry: Arc<Registry>,
@@ -205,10 +209,12 @@ impl Engine {
             Error::new(ErrorKind::FailedPrecondition, format!("cannot create spill folder {}: {e}", spill.display()))
         })?;
         let memory = QueryMemory::new(options.query_memory_bytes);
+        let (io, reading) = (Arc::clone(store.ssd().io()), Arc::clone(store.ssd().io_account()));
+        let spilled = SpillSpace::new(spill, options.spill_bytes, io, reading);
+        let disk = DiskManagerBuilder::default().with_temp_file_factory(Arc::new(SpillFactory(Arc::clone(&spilled))));
         let runtime = RuntimeEnvBuilder::new()
             .with_memory_pool(memory.statement_pool())
-            .with_temp_file_path(spill)
-            .with_max_temp_directory_size(options.spill_bytes)
+            .with_disk_manager_builder(disk)
             // A cached listing would hide files added to an external table.
             .with_object_list_cache_limit(0)
             .build_arc()?;
@@ -221,6 +227,7 @@ impl Engine {
         let engine = Arc::new(Self {
             base: crate::joins::with_rules(builder).build(),
             runtime,
+            spilled,
             memory,
             admission: Admission::new(options.max_running, options.max_queued, options.queue_timeout),
             registry: Registry::new(options.history, options.statement_timeout, Arc::clone(&clock)),
@@ -254,7 +261,7 @@ impl Engine {
 
     /// Bytes in spill files now.
     pub fn spilled_bytes(&self) -> u64 {
-        self.runtime.disk_manager.used_disk_space()
+        self.spilled.used_bytes()
     }
 
     /// Counts of statements by kind and outcome, durations, refusals.
