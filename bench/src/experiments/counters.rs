@@ -44,7 +44,7 @@ fn times(bench: &mut Bench, ours: &Path, twin: &Path) -> Result<()> {
     let heated = Placed::start(bench, "warm-up", scale, 1.0, false)?.into_store();
     let stores = (StoreClone::of(&heated.path())?, StoreClone::of(&heated.path())?);
     let start = |name: &str, program: &Path, store: &StoreClone| {
-        let spec = SideSpec::Terrace { store: store.path(), threads: bench.threads, nvm: false };
+        let spec = SideSpec::terrace(store.path(), bench.threads);
         let mut child = Child::start_twin(name, program, &spec)?;
         child.ask("place 1")?;
         Ok::<_, Error>(child)

@@ -35,7 +35,7 @@ pub fn scan(bench: &mut Bench, scale: f64, slowed: Option<&Slowed<'_>>) -> Resul
     let scale = bench.scale(scale);
     let data = bench.dataset(scale)?;
     let store = data.clone_store()?;
-    let spec = SideSpec::Terrace { store: store.path(), threads: bench.threads, nvm: false };
+    let spec = SideSpec::terrace(store.path(), bench.threads);
     let mut scan = Child::start("Terrace, cold scan", &spec)?;
     let table = scan.ask("table lineitem")?;
     let folder = data.store().join("ssd").join(format!("t{}", table.value("id")));

@@ -1,10 +1,12 @@
 //! The experiments, by name and by the figure they measure.
 
 mod access;
+mod budgets;
 mod counters;
 mod io;
 mod keys;
 mod memory;
+mod moves;
 mod peers;
 mod queries;
 mod restart;
@@ -70,6 +72,12 @@ pub const ALL: &[Experiment] = &[
         run: tiered::nvm,
     },
     Experiment {
+        name: "budgets",
+        figure: "P5",
+        about: "TPC-H at seven budgets of DRAM, the solver's placement against those of all other policies",
+        run: budgets::run,
+    },
+    Experiment {
         name: "cold-scan",
         figure: "P7",
         about: "a cold scan of lineitem, against raw sequential reads of its files",
@@ -98,6 +106,12 @@ pub const ALL: &[Experiment] = &[
         figure: "P10",
         about: "time and proven gap of placement problems of 100 k and 1 M segments on 4 tiers",
         run: solver::run,
+    },
+    Experiment {
+        name: "moves",
+        figure: "P11",
+        about: "filling DRAM from SSD, against raw reads of the files; queries beside moves, against without",
+        run: moves::run,
     },
     Experiment {
         name: "simulation",

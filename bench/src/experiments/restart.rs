@@ -41,7 +41,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
 
 fn restart(bench: &mut Bench, store: &StoreClone, name: &str) -> Result<f64> {
     let start = Instant::now();
-    let mut child = Child::start(name, &SideSpec::Terrace { store: store.path(), threads: bench.threads, nvm: false })?;
+    let mut child = Child::start(name, &SideSpec::terrace(store.path(), bench.threads))?;
     let first = child.ask(FIRST_QUERY)?;
     let ms = start.elapsed().as_secs_f64() * 1e3;
     let sample = Sample::new(ms).with("open_ms", child.ready.ms).with("query_ms", first.ms);

@@ -124,7 +124,7 @@ pub fn deleted_rows(bench: &mut Bench) -> Result<()> {
     let scale = bench.scale.unwrap_or(if bench.quick { 0.1 } else { 1.0 });
     let data = bench.dataset(scale)?;
     let stores = (data.clone_store()?, data.clone_store()?);
-    let spec = |store: &StoreClone| SideSpec::Terrace { store: store.path(), threads: bench.threads, nvm: false };
+    let spec = |store: &StoreClone| SideSpec::terrace(store.path(), bench.threads);
     let mut holed = Child::start("Terrace, rows deleted", &spec(&stores.0))?;
     let mut whole = Child::start("Terrace, none deleted", &spec(&stores.1))?;
     for side in [&mut holed, &mut whole] {
@@ -185,7 +185,7 @@ pub fn compaction(bench: &mut Bench) -> Result<()> {
     let (mut ratios, mut a_rate, mut b_rate) = (Vec::new(), Vec::new(), Vec::new());
     while bench.another(ratios.len()) {
         let store = data.clone_store()?;
-        let spec = SideSpec::Terrace { store: store.path(), threads: bench.threads, nvm: false };
+        let spec = SideSpec::terrace(store.path(), bench.threads);
         let mut side = Child::start("Terrace, compaction", &spec)?;
         side.ask("delete lineitem 0 0.5")?;
         let a = bench.ask(&mut side, "optimize lineitem")?;

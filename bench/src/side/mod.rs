@@ -16,6 +16,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
+use terrace_tier_store::placement::PolicyKind;
 
 use crate::data::Dataset;
 use crate::error::{Error, Result};
@@ -40,6 +41,8 @@ pub enum SideSpec {
         threads: usize,
         /// With an emulated NVM tier that holds everything, slowed down.
         nvm: bool,
+        /// What places segments.
+        policy: PolicyKind,
     },
     /// DataFusion over memory tables.
     MemTable {
@@ -116,6 +119,13 @@ pub enum SideSpec {
     },
 }
 
+impl SideSpec {
+    /// The engine over a store, without NVM, placed by the solver.
+    pub fn terrace(store: PathBuf, threads: usize) -> Self {
+        Self::Terrace { store, threads, nvm: false, policy: PolicyKind::Optimal }
+    }
+}
+
 /// Something that answers requests.
 pub trait Side {
     /// Does `op` and says how long it took.
@@ -163,7 +173,9 @@ fn build(spec: SideSpec) -> Result<Box<dyn Side>> {
             Dataset::new(&data_dir, scale).prepare()?;
             Box::new(Nothing)
         }
-        SideSpec::Terrace { store, threads, nvm } => Box::new(terrace::Terrace::open(&store, threads, nvm)?),
+        SideSpec::Terrace { store, threads, nvm, policy } => {
+            Box::new(terrace::Terrace::open(&store, threads, nvm, policy)?)
+        }
         SideSpec::MemTable { data_dir, scale, threads } => {
             Box::new(datafusion::Plain::in_memory(&Dataset::new(&data_dir, scale), threads)?)
         }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
 use futures::StreamExt;
@@ -10,9 +10,10 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use roaring::RoaringTreemap;
 use terrace_planner_ext::engine::{Engine, EngineOptions, Session};
-use terrace_tier_store::placement::tiering::EpochRequest;
+use terrace_tier_store::placement::PolicyKind;
+use terrace_tier_store::placement::tiering::{EpochRequest, TieringOptions};
 use terrace_tier_store::store::NvmOptions;
-use terrace_tier_store::table::TableName;
+use terrace_tier_store::table::{ChunkEntry, TableName};
 use terrace_tier_store::tier::nvm::{Limiter, NvmBacking};
 use terrace_tier_store::{Store, StoreOptions};
 use tokio::runtime::Runtime;
@@ -35,11 +36,12 @@ pub struct Terrace {
 
 impl Terrace {
     /// Opens a data directory with nothing resident.
-    pub fn open(data_dir: &Path, threads: usize, nvm: bool) -> Result<Self> {
+    pub fn open(data_dir: &Path, threads: usize, nvm: bool, policy: PolicyKind) -> Result<Self> {
         let mut options = StoreOptions { dram_budget_bytes: 0, ..StoreOptions::new(data_dir) };
         options.io_budget_bytes = 256 << 20;
         // One epoch shall place as many would: what moving costs is written off.
         options.tiering.payback_epochs = 1e6;
+        options.tiering.policy = policy;
         if nvm {
             // Images are wider than what lies in the files, and padded.
             let store = Store::open(options.clone())?;
@@ -83,13 +85,16 @@ impl Terrace {
     /// Gives DRAM a share of all bytes and lets one epoch place by what queries did so far.
     fn place(&self, share: f64) -> Result<Sample> {
         let (start, store) = (Instant::now(), self.engine.store());
-        let total = total_bytes(store) as f64;
+        let (total, home_before) = (total_bytes(store) as f64, unplaced_home_bytes(store));
         // Images are padded on their tier: all of them need a little more than their sum.
         let budget = if share >= 1.0 { total * 1.1 + 67e6 } else { total * share };
         store.tiering().set_budget("dram", budget as u64)?;
         let report = store.tiering().run_epoch(EpochRequest::now("benchmark"))?;
         let mut sample = Sample::new(ms_since(start))
             .with("moves", f64::from(report.epoch.moves_done))
+            .with("move_ms", report.epoch.move_us as f64 / 1e3)
+            .with("moved_bytes", report.epoch.moved_bytes as f64)
+            .with("moved_home_bytes", (home_before - unplaced_home_bytes(store)).max(0.0))
             .with("total_bytes", total)
             .with("budget_bytes", budget.floor());
         for tier in store.tier_infos() {
@@ -113,6 +118,17 @@ fn total_bytes(store: &Store) -> u64 {
     chunks.map(|c| c.chunk.segments.iter().map(|s| s.bytes()).sum::<u64>()).sum()
 }
 
+/// Bytes in files of the segments that lie nowhere else.
+fn unplaced_home_bytes(store: &Store) -> f64 {
+    let tables = store.tables();
+    let chunks = tables.iter().flat_map(|t| t.version().chunks.to_vec());
+    let home = |chunk: &ChunkEntry| {
+        let cold = chunk.chunk.segments.iter().filter(|segment| segment.resident.load().is_none());
+        cold.map(|segment| segment.home.len).sum::<u64>()
+    };
+    chunks.map(|chunk| home(&chunk) as f64).sum()
+}
+
 impl Side for Terrace {
     fn run(&mut self, op: &str) -> Result<Sample> {
         if let Some(sql) = tpch::query(op) {
@@ -123,6 +139,7 @@ impl Side for Terrace {
             Some(("place", share)) => self.place(share.parse().map_err(|_| unknown(op))?),
             Some(("table", name)) => self.table(name),
             Some(("delete", what)) => self.delete(what).ok_or_else(|| unknown(op))?,
+            Some(("latency", what)) => self.latency(what).ok_or_else(|| unknown(op))?,
             Some(("optimize", name)) => self.optimize(name),
             Some(("show", sql)) => self.show(sql),
             _ => Err(unknown(op)),
@@ -153,6 +170,50 @@ impl Terrace {
         transaction.change(&table, &seen, &rows, None)?;
         transaction.commit()?;
         Ok(Sample::new(ms_since(start)).with("rows", rows.len() as f64))
+    }
+
+    /// "N still|moving": the latency of Q6, N times; beside it, all that is not pinned goes to DRAM and back.
+    fn latency(&self, what: &str) -> Option<Result<Sample>> {
+        let (count, moving) = what.split_once(' ')?;
+        let (count, moving) = (count.parse().ok()?, moving == "moving");
+        Some(self.latencies(count, moving))
+    }
+
+    fn latencies(&self, count: usize, moving: bool) -> Result<Sample> {
+        let (stop, moved) = (AtomicBool::new(!moving), AtomicU64::new(0));
+        let query = tpch::query("q6").unwrap_or_default();
+        let start = Instant::now();
+        let mut times = std::thread::scope(|scope| {
+            let mover = scope.spawn(|| self.move_to_and_fro(&stop, &moved));
+            let times: Result<Vec<f64>> = (0..count).map(|_| Ok(self.sql(query)?.ms)).collect();
+            stop.store(true, Ordering::Relaxed);
+            self.engine.store().tiering().cancel();
+            mover.join().map_err(|_| Error::failed("the mover ended abnormally".to_owned()))??;
+            times
+        })?;
+        times.sort_by(f64::total_cmp);
+        let at = |share: f64| times.get(((times.len() as f64 * share) as usize).min(times.len() - 1)).copied();
+        Ok(Sample::new(ms_since(start))
+            .with("p50_ms", at(0.5).unwrap_or(f64::NAN))
+            .with("p99_ms", at(0.99).unwrap_or(f64::NAN))
+            .with("moved_bytes", moved.load(Ordering::Relaxed) as f64))
+    }
+
+    /// Changes the budget between all and what is in use now, at the rate of a server's own epochs, until told to stop.
+    fn move_to_and_fro(&self, stop: &AtomicBool, moved: &AtomicU64) -> Result<()> {
+        let store = self.engine.store();
+        let tiering = store.tiering();
+        let all = total_bytes(store) as f64 * 1.1 + 67e6;
+        let small = total_bytes(store) as f64 * 0.3;
+        while !stop.load(Ordering::Relaxed) {
+            for budget in [all, small] {
+                tiering.set_budget("dram", budget as u64)?;
+                let bytes_per_s = TieringOptions::default().background_bytes_per_s;
+                let report = tiering.run_epoch(EpochRequest { bytes_per_s, ..EpochRequest::now("benchmark") })?;
+                moved.fetch_add(report.epoch.moved_bytes, Ordering::Relaxed);
+            }
+        }
+        Ok(())
     }
 
     fn optimize(&self, name: &str) -> Result<Sample> {
