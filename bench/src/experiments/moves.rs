@@ -53,6 +53,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
 /// The 99th percentile of queries beside moves, to that without.
 fn noticed(bench: &mut Bench, mut side: Placed, scale: f64) -> Result<()> {
     let queries = if bench.quick { QUICK_QUERIES } else { QUERIES };
+    side.child.ask("place 0.3")?;
     side.child.ask(PIN)?;
     side.child.ask("place 0.3")?;
     side.child.ask(&format!("latency {queries} still"))?;

@@ -265,6 +265,11 @@ impl TierScanExec {
         Ok(Arc::new(Self::try_new(config)?))
     }
 
+    /// The same of other columns of a source with the same rows.
+    pub(super) fn narrowed(&self, source: Arc<ScanSource>, projection: Vec<usize>) -> Result<Self> {
+        Self::try_new(ScanConfig { source, projection, ..self.config.clone() })
+    }
+
     /// The same with `keys`, of type `data_type`, for the filter of their join; `None` when it does not take that, or not
     /// on a plain column of that type.
     pub(super) fn with_keys(

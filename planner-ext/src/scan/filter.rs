@@ -20,12 +20,12 @@ use datafusion::physical_expr::utils::{collect_columns, reassign_expr_columns};
 use datafusion::physical_expr::{DynamicFilterTracking, PhysicalExpr};
 use datafusion::physical_expr_common::physical_expr::{snapshot_generation, snapshot_physical_expr};
 use parking_lot::Mutex;
+use terrace_tier_store::clock::thread_cpu_ns;
 use terrace_tier_store::tier::codec::Words;
 
 use super::keys::JoinKeys;
 use super::like::by_pieces;
 use super::membership::{self, Membership};
-use super::metrics::now;
 use super::pruning::widen;
 use super::words::Verdicts;
 
@@ -193,6 +193,15 @@ pub(super) enum Selection {
     Some(BooleanArray),
 }
 
+/// Which run-time filters are asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Asking {
+    /// Those that save more processor time than they take.
+    WhatPays,
+    /// All: other columns are read for the rows that pass.
+    All,
+}
+
 /// The filters of one partition, with what was learned about the run-time ones.
 #[derive(Debug)]
 pub(super) struct SliceFilter {
@@ -310,6 +319,7 @@ impl SliceFilter {
         rows: usize,
         mut selection: Selection,
         columns: &mut impl Columns,
+        asking: Asking,
     ) -> Result<Selection> {
         let learned = self.worth.iter_mut().zip(&mut self.verdicts);
         for (conjunct, (worth, verdicts)) in self.conjuncts.iter().zip(learned) {
@@ -318,7 +328,7 @@ impl SliceFilter {
                 Selection::All => rows,
                 Selection::Some(mask) => mask.true_count(),
             };
-            if conjunct.dynamic && !worth.evaluates() {
+            if conjunct.dynamic && !worth.evaluates() && asking == Asking::WhatPays {
                 continue;
             }
             let mut start = None;
@@ -330,7 +340,7 @@ impl SliceFilter {
                     let batch = RecordBatch::try_new_with_options(Arc::clone(&conjunct.schema), values, &options)?;
                     if conjunct.dynamic {
                         worth.prepare(conjunct, before)?;
-                        start = Some(now());
+                        start = Some(thread_cpu_ns());
                         worth.pass(conjunct, &batch, &selection)?
                     } else {
                         conjunct.pass(&conjunct.expr, &batch, &selection)?
@@ -346,7 +356,7 @@ impl SliceFilter {
             };
             let after = passed.true_count();
             if let Some(start) = start {
-                worth.learn(before, after, start.elapsed().as_nanos() as u64);
+                worth.learn(before, after, thread_cpu_ns().saturating_sub(start));
             }
             selection = match after {
                 0 => Selection::Nothing,

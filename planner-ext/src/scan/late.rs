@@ -8,7 +8,7 @@ use std::ops::Range;
 use datafusion::common::Result;
 use parking_lot::Mutex;
 
-use super::filter::{Selection, SliceFilter};
+use super::filter::{Asking, Selection, SliceFilter};
 use super::open::{ColdPart, OpenChunk};
 use super::queue::ScanSpec;
 use super::stream::Slices;
@@ -110,6 +110,7 @@ impl Chosen {
                 range.len(),
                 live,
                 &mut Slices { chunk, range: &range, known: &mut [], touched: Vec::new() },
+                Asking::All,
             )?;
             match &selection {
                 Selection::All => add(range),
@@ -121,6 +122,20 @@ impl Chosen {
             slices.push(selection);
         }
         Ok(Self { slices, ranges })
+    }
+
+    /// Rows (ascending) that are known already; ranges do not go across slices.
+    pub(super) fn rows(rows: &[u32], slice_rows: usize) -> Self {
+        let mut ranges = Vec::<Range<usize>>::new();
+        for row in rows.iter().map(|row| *row as usize) {
+            let joins =
+                |last: &Range<usize>| row <= last.end + NEAR_ROWS && last.start / slice_rows == row / slice_rows;
+            match ranges.last_mut().filter(|last| joins(last)) {
+                Some(last) => last.end = row + 1,
+                None => ranges.push(row..row + 1),
+            }
+        }
+        Self { slices: Vec::new(), ranges }
     }
 
     /// The rows, as ascending ranges.

@@ -8,6 +8,8 @@
 //!   filter      conjuncts on a slice, cheapest first; dynamic ones only while they pay
 //!   membership  a run-time filter on one integer column as a bitmap or Bloom filter
 //!   keys        the keys of a join's build side, on their way to the scan of its other side
+//!   late_fetch  ORDER BY .. LIMIT reads wide columns of the rows that are left only
+//!   fetch       columns of rows that are known by their positions
 //!   pushdown    DataFusion's push-down of filters, corrected where names of columns are not unique
 //!   pruning     which chunks a predicate can match, by their bounds and membership filters
 //!   asked       the single values that a predicate asks a column for
@@ -21,9 +23,11 @@
 
 mod asked;
 mod exec;
+mod fetch;
 mod filter;
 mod keys;
 mod late;
+mod late_fetch;
 mod like;
 mod membership;
 mod metrics;
@@ -58,8 +62,11 @@ pub(crate) fn physical_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Syn
     let mut rules = PhysicalOptimizer::new().rules;
     for phase in [FilterPushdownPhase::Pre, FilterPushdownPhase::Post] {
         let checked = CheckedPushdown::new(phase);
-        if let Some(rule) = rules.iter_mut().find(|rule| rule.name() == checked.name()) {
-            *rule = Arc::new(checked);
+        if let Some(at) = rules.iter().position(|rule| rule.name() == checked.name()) {
+            rules.splice(at..=at, [Arc::new(checked) as _]);
+            if phase == FilterPushdownPhase::Post {
+                rules.insert(at, Arc::new(late_fetch::LateFetch));
+            }
         }
     }
     rules.push(Arc::new(keys::JoinKeysRule));

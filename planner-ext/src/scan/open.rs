@@ -295,6 +295,11 @@ impl ColdPart {
         })
     }
 
+    /// The same, of which only these rows are wanted.
+    pub(super) fn of_rows(self, chosen: Chosen) -> Self {
+        Self { chosen: Some(chosen), ..self }
+    }
+
     /// The number of its chunk.
     pub(super) fn item(&self) -> u32 {
         self.item

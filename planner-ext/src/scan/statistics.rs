@@ -20,7 +20,7 @@ use datafusion::physical_expr::{AnalysisContext, PhysicalExpr, analyze, conjunct
 use terrace_tier_store::table::DeltaRows;
 
 use super::exec::ScanConfig;
-use super::filter::{Conjunct, Selection, SliceFilter};
+use super::filter::{Asking, Conjunct, Selection, SliceFilter};
 use super::source::ScanSource;
 
 /// Share of rows that a predicate of unknown effect is believed to keep, as DataFusion believes.
@@ -111,7 +111,7 @@ fn sampled_selectivity(source: &ScanSource, chunks: &[u32], filters: &[Arc<dyn P
             samples.get(slot).map_or_else(|| Ok(Arc::new(NullArray::new(rows)) as _), |s| Ok(Arc::clone(s)))
         };
         seen += rows;
-        kept += match filter.apply(rows, Selection::All, &mut column).ok()? {
+        kept += match filter.apply(rows, Selection::All, &mut column, Asking::All).ok()? {
             Selection::All => rows,
             Selection::Nothing => 0,
             Selection::Some(mask) => mask.true_count(),

@@ -17,7 +17,7 @@ use datafusion::physical_plan::metrics::BaselineMetrics;
 use futures::Stream;
 use terrace_tier_store::tier::codec::Words;
 
-use super::filter::{Columns, Selection, SliceFilter};
+use super::filter::{Asking, Columns, Selection, SliceFilter};
 use super::metrics::WaitTimer;
 use super::open::OpenChunk;
 use super::queue::{ScanQueue, Work};
@@ -102,7 +102,7 @@ impl ScanStream {
             Some(chosen) => chosen,
             None => {
                 let live = chunk.live(range).map_or(Selection::All, Selection::Some);
-                self.filter.apply(range.len(), live, &mut slices)?
+                self.filter.apply(range.len(), live, &mut slices, Asking::WhatPays)?
             }
         };
         let survivors = match &selection {

@@ -91,9 +91,8 @@ impl Instance {
     }
 
     /// Costs and bytes of each segment, one slice of all tiers each.
-    fn rows(&self) -> impl ExactSizeIterator<Item = (&[f64], &[f64])> + Clone {
-        let tiers = self.tiers().max(1);
-        self.costs.chunks_exact(tiers).zip(self.bytes.chunks_exact(tiers))
+    fn rows(&self) -> Rows<'_> {
+        Rows { costs: &self.costs, bytes: &self.bytes, tiers: self.tiers().max(1) }
     }
 
     fn row(&self, segment: usize) -> (&[f64], &[f64]) {
@@ -148,6 +147,68 @@ impl Instance {
             return Ok(());
         }
         Err(Error::Invalid("a placement problem needs finite home costs, whole bytes and no negative capacity".into()))
+    }
+}
+
+/// See [`Instance::rows`]. Not a `Zip` of chunks: that is a call per row where it is compiled in another unit.
+#[derive(Debug, Clone)]
+struct Rows<'a> {
+    costs: &'a [f64],
+    bytes: &'a [f64],
+    tiers: usize,
+}
+
+impl<'a> Iterator for Rows<'a> {
+    type Item = (&'a [f64], &'a [f64]);
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        self.nth(0)
+    }
+
+    #[inline]
+    fn nth(&mut self, skipped: usize) -> Option<Self::Item> {
+        let skipped = skipped.saturating_mul(self.tiers);
+        let (costs, later_costs) = self.costs.get(skipped..)?.split_at_checked(self.tiers)?;
+        let (bytes, later_bytes) = self.bytes.get(skipped..)?.split_at_checked(self.tiers)?;
+        (self.costs, self.bytes) = (later_costs, later_bytes);
+        Some((costs, bytes))
+    }
+}
+
+/// What a segment chooses at given prices.
+#[derive(Debug, Clone, Copy)]
+struct Choice {
+    tier: usize,
+    /// Cost and price of its bytes there.
+    reduced: f64,
+    /// The same on the second best tier.
+    second: f64,
+    /// Its bytes there.
+    bytes: f64,
+}
+
+impl Choice {
+    #[inline]
+    fn at(prices: &[f64], (costs, bytes): (&[f64], &[f64])) -> Self {
+        let mut best = Self { tier: 0, reduced: f64::INFINITY, second: f64::INFINITY, bytes: 0.0 };
+        let (mut bytes, mut prices) = (bytes.iter(), prices.iter());
+        for (tier, cost) in costs.iter().enumerate() {
+            let (Some(bytes), Some(price)) = (bytes.next(), prices.next()) else { break };
+            let reduced = cost + price * bytes;
+            if reduced < best.reduced {
+                best = Self { tier, reduced, second: best.reduced, bytes: *bytes };
+            } else if reduced < best.second {
+                best.second = reduced;
+            }
+        }
+        best
+    }
+
+    /// How much worse the second best is.
+    #[inline]
+    fn regret(&self) -> f64 {
+        self.second - self.reduced
     }
 }
 

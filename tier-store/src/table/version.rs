@@ -128,6 +128,11 @@ impl TableVersion {
         u64::from(item) << 32 | u64::from(row)
     }
 
+    /// Item and row of a position.
+    pub fn item_and_row(position: u64) -> (u32, u32) {
+        ((position >> 32) as u32, position as u32)
+    }
+
     /// The positions of all rows that are not deleted.
     pub fn live_positions(&self) -> RoaringTreemap {
         let chunks = self.chunks.iter().map(|c| (c.chunk.rows, &c.deletions));

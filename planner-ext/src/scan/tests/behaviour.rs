@@ -1,6 +1,7 @@
 //! What a scan reads, and what it leaves behind.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use arrow::array::{Int64Array, cast::AsArray};
 use arrow::datatypes::Int64Type;
@@ -10,7 +11,7 @@ use datafusion::physical_expr::{LexOrdering, PhysicalSortExpr};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::sanity_checker::SanityCheckPlan;
 use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
-use datafusion::physical_plan::{ExecutionPlan, collect};
+use datafusion::physical_plan::{ExecutionPlan, collect, displayable};
 use futures::StreamExt;
 use terrace_tier_store::heat::Pattern;
 use terrace_tier_store::placement::TierCost;
@@ -89,17 +90,50 @@ async fn the_rest_of_a_chunk_is_read_for_rows_that_passed() {
     fixture.assert_idle().await;
 }
 
-/// A top-k reads the columns it only gives out where a row may be among the first.
+/// A top-k reads columns that are worked on below it where a row may be among the first.
 #[tokio::test]
 async fn top_k_reads_wide_columns_of_few_chunks() {
     let fixture = Fixture::new(&mut Rng(12), 400_000, 10_000, 0);
-    let sql = "SELECT * FROM t ORDER BY (i * 31 + k) % 99991 DESC NULLS LAST LIMIT 3";
+    let sql = "SELECT concat(u, '') AS v, i, k FROM t ORDER BY (i * 31 + k) % 99991 DESC NULLS LAST LIMIT 3";
     let (plan, batches) = run(&fixture.session(2), sql).await;
     assert_eq!(lines(&batches), lines(&run(&fixture.oracle(), sql).await.1));
     let u: u64 = fixture.version.chunks.iter().map(|entry| entry.chunk.segments[6].home.len).sum();
     let skipped = metric(&plan, "bytes_skipped") as u64;
     assert!(skipped > u / 4, "{skipped} of {u}");
     fixture.assert_idle().await;
+}
+
+/// `ORDER BY .. LIMIT` reads what it orders by, and the other columns of the rows that are left by their positions.
+#[tokio::test]
+async fn the_rows_of_a_top_k_are_fetched_by_position() {
+    let mut fixture = Fixture::new(&mut Rng(13), 400_000, 40_000, 500);
+    fixture.delete(&mut Rng(3), 10);
+    fixture.place_all(|chunk, column| if chunk == 3 { column % 3 } else { 2 });
+    let all: u64 = fixture.version.chunks.iter().flat_map(|entry| &entry.chunk.segments).map(|s| s.home.len).sum();
+    let key: u64 = fixture.version.chunks.iter().map(|entry| entry.chunk.segments[0].home.len).sum();
+    for partitions in [1, 2] {
+        let context = fixture.session(partitions);
+        for (sql, fetches) in [
+            ("SELECT * FROM t ORDER BY k % 99991, k LIMIT 5", true),
+            ("SELECT u, s AS a, s AS b, k * 2 AS double FROM t ORDER BY k % 99991 DESC, k LIMIT 3 OFFSET 2", true),
+            ("SELECT u FROM t ORDER BY k DESC LIMIT 1", true),
+            ("SELECT t.u, few.u FROM t JOIN (SELECT k, u FROM t ORDER BY k DESC LIMIT 4) few ON t.k = few.k", true),
+            ("SELECT k FROM t ORDER BY k DESC LIMIT 5", false),
+            ("SELECT * FROM t ORDER BY k DESC LIMIT 9000", false),
+            ("SELECT * FROM t ORDER BY k DESC", false),
+        ] {
+            let (plan, found) = run(&context, sql).await;
+            assert_eq!(lines(&found), lines(&run(&fixture.oracle(), sql).await.1), "{sql}");
+            let shown = displayable(plan.as_ref()).indent(false).to_string();
+            assert_eq!(shown.contains("FetchExec"), fetches, "{sql}: {shown}");
+        }
+        let sql = "SELECT * FROM t ORDER BY k % 99991, k LIMIT 5";
+        let before = fixture.store.ssd().counters().read_bytes.load(Ordering::Relaxed);
+        run(&context, sql).await;
+        let read = fixture.store.ssd().counters().read_bytes.load(Ordering::Relaxed) - before;
+        assert!(read < key + all / 5, "{read} bytes read of {all}, the key has {key}");
+        fixture.assert_idle().await;
+    }
 }
 
 #[tokio::test]

@@ -46,7 +46,7 @@ fn predicate(rng: &mut Rng, rows: u64) -> String {
 
 fn query(rng: &mut Rng, rows: u64) -> String {
     let filter = predicate(rng, rows);
-    match rng.below(11) {
+    match rng.below(13) {
         0 => format!("SELECT * FROM t WHERE {filter}"),
         1 => format!("SELECT s, k, u FROM t WHERE {filter}"),
         2 => format!("SELECT count(*) FROM t WHERE {filter}"),
@@ -57,6 +57,12 @@ fn query(rng: &mut Rng, rows: u64) -> String {
         7 => format!("SELECT t.k, t.i FROM t JOIN dim ON t.k = dim.dk WHERE {filter}"),
         8 => format!(
             "SELECT t.k, t.s FROM t JOIN (SELECT CAST(dk % 1000 - 3 AS INT) AS m FROM dim) ON i = m WHERE {filter}"
+        ),
+        10 => format!("SELECT * FROM t WHERE {filter} ORDER BY k % 997, k DESC LIMIT {}", 1 + rng.below(30)),
+        11 => format!(
+            "SELECT u, k + 1 AS next, s AS a, s AS b, i FROM t ORDER BY f DESC NULLS LAST, k LIMIT {} OFFSET {}",
+            1 + rng.below(5),
+            rng.below(4)
         ),
         9 => format!("SELECT k, i FROM t WHERE i = {} AND ({filter})", rng.below(1000) as i64 - 500),
         _ => format!(

@@ -7,7 +7,7 @@
 
 use microlp::{ComparisonOp, OptimizationDirection, Problem, SolveOutcome};
 
-use super::Instance;
+use super::{Choice, Instance};
 
 /// Planes and the bound meet when they differ by less than this part.
 const TOLERANCE: f64 = 1e-5;
@@ -65,17 +65,11 @@ impl Dual<'_> {
         }
         let mut used = vec![0.0; tiers];
         let mut value = 0.0;
-        for (costs, bytes) in self.instance.rows() {
-            let (mut least, mut weight, mut best) = (f64::INFINITY, 0.0, 0);
-            for (tier, ((cost, bytes), price)) in costs.iter().zip(bytes).zip(&of_tier).enumerate() {
-                let reduced = cost + price * bytes;
-                if reduced < least {
-                    (least, weight, best) = (reduced, *bytes, tier);
-                }
-            }
-            value += least;
-            if let Some(used) = used.get_mut(best) {
-                *used += weight;
+        for row in self.instance.rows() {
+            let choice = Choice::at(&of_tier, row);
+            value += choice.reduced;
+            if let Some(used) = used.get_mut(choice.tier) {
+                *used += choice.bytes;
             }
         }
         let mut slope = Vec::with_capacity(self.priced.len());

@@ -3,7 +3,7 @@
 //! All other segments keep their tier. A small instance is its own core, so its answer is optimal when the search ends
 //! within its nodes (compare Dreseler 2021, section 7.2.4, which searches all segments).
 
-use super::{Instance, round};
+use super::{Choice, Instance};
 
 /// Segments in the core.
 const CORE: usize = 28;
@@ -32,7 +32,7 @@ struct Search<'a> {
 /// Improves `choice` in place; true when this proved it optimal for the whole instance.
 pub(super) fn improve(instance: &Instance, prices: &[f64], choice: &mut [u8], nodes: usize) -> bool {
     let segments = instance.segments();
-    let core = core(instance.rows().map(|(costs, bytes)| round::regret(costs, bytes, prices).1));
+    let core = core(instance.rows().map(|row| Choice::at(prices, row).regret()));
     let mut items: Vec<Item> =
         core.into_iter().map(|(regret, segment)| item(instance, prices, segment, regret)).collect();
     // The most decided first: they prune best.

@@ -1,6 +1,6 @@
 //! Feasible choices: at given prices, by falling density, and filling up room that is left.
 
-use super::Instance;
+use super::{Choice, Instance};
 
 /// What it costs per byte, or saves, that a segment goes to a tier.
 type Offer = (f64, u32, u8);
@@ -9,7 +9,7 @@ type Offer = (f64, u32, u8);
 /// slower ones, least loss per byte first, and takes what it has room for from slower ones, largest gain first. At good
 /// prices only those that are nearly indifferent go.
 pub(super) fn by_prices(instance: &Instance, prices: &[f64]) -> Vec<u8> {
-    let mut choice: Vec<u8> = instance.rows().map(|(costs, bytes)| regret(costs, bytes, prices).0 as u8).collect();
+    let mut choice: Vec<u8> = instance.rows().map(|row| Choice::at(prices, row).tier as u8).collect();
     let mut room = instance.room(&choice);
     for tier in 0..instance.tiers().saturating_sub(1) {
         relieve(instance, prices, tier, (&mut choice, &mut room));
@@ -149,18 +149,4 @@ pub(super) fn fill(instance: &Instance, choice: &mut [u8]) {
             }
         }
     }
-}
-
-/// The best tier at `prices` and how much the second best is worse.
-pub(super) fn regret(costs: &[f64], bytes: &[f64], prices: &[f64]) -> (usize, f64) {
-    let (mut best, mut least, mut second) = (0, f64::INFINITY, f64::INFINITY);
-    for (tier, ((cost, bytes), price)) in costs.iter().zip(bytes).zip(prices).enumerate() {
-        let reduced = cost + price * bytes;
-        if reduced < least {
-            (best, second, least) = (tier, least, reduced);
-        } else if reduced < second {
-            second = reduced;
-        }
-    }
-    (best, second - least)
 }

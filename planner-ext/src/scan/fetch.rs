@@ -1,0 +1,271 @@
+//! Columns of rows that are known by their positions.
+//!
+//! [`FetchExec`] completes the few rows that an operator below it left: their wide columns are read, block by block where
+//! that is enough, and nothing else of them ever was. Chunks are read several at a time; what a batch needs is put
+//! together in the order of its rows.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::{Arc, OnceLock};
+
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, RecordBatchOptions, UInt32Array};
+use arrow::compute::{concat, take};
+use arrow::datatypes::{DataType, SchemaRef, UInt64Type};
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::{Result, Statistics, internal_err};
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_plan::execution_plan::ChildrenPropertiesMode;
+use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet};
+use datafusion::physical_plan::statistics::StatisticsArgs;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties, ReplaceChildrenOptions};
+use futures::{StreamExt, TryStreamExt, stream};
+use terrace_tier_store::table::TableVersion;
+use terrace_tier_store::tier::ssd::Admission;
+
+use super::late::Chosen;
+use super::metrics::ScanMetrics;
+use super::open::{OpenChunk, Opening};
+use super::queue::ScanSpec;
+use super::source::ScanSource;
+
+/// Chunks read at once. Their bytes are charged whether the I/O budget has room or not, as somebody waits for them.
+const CHUNKS_AT_ONCE: usize = 4;
+
+/// Where a column of the output comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Origin {
+    /// A column of the input.
+    Input(usize),
+    /// A fetched one: its position in [`FetchExec::columns`].
+    Fetched(usize),
+}
+
+/// Adds columns of a table to rows whose positions the input has.
+#[derive(Debug)]
+pub struct FetchExec {
+    input: Arc<dyn ExecutionPlan>,
+    source: Arc<ScanSource>,
+    /// The input's column of positions.
+    position: usize,
+    /// Columns of the table that are fetched.
+    columns: Vec<usize>,
+    outputs: Vec<Origin>,
+    properties: Arc<PlanProperties>,
+    metrics: ExecutionPlanMetricsSet,
+}
+
+impl FetchExec {
+    /// `properties` are those of the plan that it stands for: the same rows in the same order.
+    pub(super) fn new(
+        input: Arc<dyn ExecutionPlan>,
+        (source, columns): (Arc<ScanSource>, Vec<usize>),
+        (position, outputs): (usize, Vec<Origin>),
+        properties: Arc<PlanProperties>,
+    ) -> Self {
+        Self { input, source, position, columns, outputs, properties, metrics: ExecutionPlanMetricsSet::new() }
+    }
+
+    fn names(&self) -> Vec<&str> {
+        let fields = self.source.schema().fields();
+        self.columns.iter().filter_map(|column| Some(fields.get(*column)?.name().as_str())).collect()
+    }
+
+    fn spec(&self) -> ScanSpec {
+        ScanSpec {
+            source: Arc::clone(&self.source),
+            columns: self.columns.clone(),
+            output: (0..self.columns.len()).collect(),
+            schema: self.schema(),
+            conjuncts: Vec::new().into(),
+            slice_rows: super::SLICE_ROWS,
+            fetch: None,
+            filters: Vec::new(),
+            asked: OnceLock::new(),
+            metrics: ScanMetrics::new(&self.metrics, &self.source),
+        }
+    }
+}
+
+impl DisplayAs for FetchExec {
+    fn fmt_as(&self, t: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (table, columns) = (self.source.table.name(), self.names().join(", "));
+        match t {
+            DisplayFormatType::TreeRender => writeln!(f, "table={table}\ncolumns={columns}"),
+            _ => write!(f, "FetchExec: table={table}, columns=[{columns}], by position"),
+        }
+    }
+}
+
+impl ExecutionPlan for FetchExec {
+    fn name(&self) -> &str {
+        "FetchExec"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        vec![&self.input]
+    }
+
+    fn maintains_input_order(&self) -> Vec<bool> {
+        vec![true]
+    }
+
+    fn benefits_from_input_partitioning(&self) -> Vec<bool> {
+        vec![false]
+    }
+
+    fn apply_expressions(
+        &self,
+        _f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn replace_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+        _options: ReplaceChildrenOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let [input] = <[_; 1]>::try_from(children)
+            .or_else(|children| internal_err!("FetchExec with {} children", children.len()))?;
+        let of = (Arc::clone(&self.source), self.columns.clone());
+        let (place, properties) = ((self.position, self.outputs.clone()), Arc::clone(&self.properties));
+        Ok(Arc::new(Self::new(input, of, place, properties)))
+    }
+
+    fn with_new_children(self: Arc<Self>, children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
+        self.replace_children(children, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute))
+    }
+
+    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        let input = self.input.execute(partition, Arc::clone(&context))?;
+        let memory = MemoryConsumer::new("Fetch").register(context.memory_pool());
+        let (spec, schema) = (Arc::new(self.spec()), self.schema());
+        let (position, outputs) = (self.position, self.outputs.clone());
+        let baseline = BaselineMetrics::new(&self.metrics, partition);
+        let fetcher = Arc::new(Fetcher { spec, schema: Arc::clone(&schema), position, outputs, memory, baseline });
+        let rows = input.and_then(move |batch| Arc::clone(&fetcher).completed(batch));
+        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, rows)))
+    }
+
+    fn metrics(&self) -> Option<MetricsSet> {
+        Some(self.metrics.clone_inner())
+    }
+
+    fn statistics_from_inputs(&self, inputs: &[Arc<Statistics>], _args: &StatisticsArgs) -> Result<Arc<Statistics>> {
+        let mut statistics = Statistics::new_unknown(&self.schema());
+        if let Some(input) = inputs.first() {
+            statistics.num_rows = input.num_rows;
+        }
+        Ok(Arc::new(statistics))
+    }
+}
+
+/// One execution of a partition.
+struct Fetcher {
+    spec: Arc<ScanSpec>,
+    schema: SchemaRef,
+    position: usize,
+    outputs: Vec<Origin>,
+    memory: MemoryReservation,
+    baseline: BaselineMetrics,
+}
+
+/// Rows of one item, ascending, and their places in the batch.
+struct Wanted {
+    item: u32,
+    rows: Vec<u32>,
+}
+
+impl Fetcher {
+    async fn completed(self: Arc<Self>, batch: RecordBatch) -> Result<RecordBatch> {
+        let Some(positions) = batch.columns().get(self.position).and_then(|c| c.as_primitive_opt::<UInt64Type>())
+        else {
+            return internal_err!("rows without positions");
+        };
+        let mut order: Vec<(u64, u32)> = positions.values().iter().copied().zip(0..).collect();
+        order.sort_unstable();
+        let mut wanted: Vec<Wanted> = Vec::new();
+        for (position, _) in &order {
+            let (item, row) = TableVersion::item_and_row(*position);
+            match wanted.last_mut().filter(|last| last.item == item) {
+                Some(last) => last.rows.push(row),
+                None => wanted.push(Wanted { item, rows: vec![row] }),
+            }
+        }
+        let parts = stream::iter(wanted).map(|wanted| self.of_item(wanted)).buffered(CHUNKS_AT_ONCE);
+        let parts: Vec<Vec<ArrayRef>> = parts.try_collect().await?;
+        // The place in the order of positions, by row of the batch.
+        let mut places = vec![0; order.len()];
+        for ((_, row), place) in order.iter().zip(0_u32..) {
+            if let Some(slot) = places.get_mut(*row as usize) {
+                *slot = place;
+            }
+        }
+        let places = UInt32Array::from(places);
+        let fetched = |slot: usize| -> Result<ArrayRef> {
+            let parts: Vec<&dyn Array> = parts.iter().filter_map(|part| Some(part.get(slot)?.as_ref())).collect();
+            Ok(take(&concat(&parts)?, &places, None)?)
+        };
+        let columns = self.outputs.iter().map(|origin| match origin {
+            Origin::Input(column) => Ok(Arc::clone(batch.column(*column))),
+            Origin::Fetched(slot) if batch.num_rows() > 0 => fetched(*slot),
+            Origin::Fetched(slot) => Ok(arrow::array::new_empty_array(self.type_of(*slot))),
+        });
+        let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+        let columns = columns.collect::<Result<Vec<_>>>()?;
+        let completed = RecordBatch::try_new_with_options(Arc::clone(&self.schema), columns, &options)?;
+        self.memory.free();
+        self.baseline.record_output(completed.num_rows());
+        Ok(completed)
+    }
+
+    fn type_of(&self, slot: usize) -> &DataType {
+        let column = self.spec.columns.get(slot).copied().unwrap_or(0);
+        self.spec.source.schema().field(column).data_type()
+    }
+
+    /// The fetched columns of an item's rows.
+    async fn of_item(&self, wanted: Wanted) -> Result<Vec<ArrayRef>> {
+        let chosen = Chosen::rows(&wanted.rows, self.spec.slice_rows);
+        let ranges: Vec<Range<usize>> = chosen.ranges().to_vec();
+        let chunk = match OpenChunk::open(&self.spec, wanted.item)? {
+            Opening::Now(chunk) => chunk,
+            Opening::Cold(part) => match part.of_rows(chosen).read(Admission::Guaranteed)? {
+                Ok(read) => Arc::new(read.await.1.open()?),
+                Err(_) => return internal_err!("a read that has to be admitted was not"),
+            },
+        };
+        chunk.note(chunk.rows(), wanted.rows.len());
+        let columns = (0..self.spec.columns.len()).map(|slot| {
+            let mut rows = wanted.rows.iter().map(|row| *row as usize).peekable();
+            let mut parts = Vec::with_capacity(ranges.len());
+            for range in &ranges {
+                let within = std::iter::from_fn(|| rows.next_if(|row| *row < range.end));
+                let within: UInt32Array = within.map(|row| Some((row - range.start) as u32)).collect();
+                parts.push(take(&chunk.slice(slot, range)?, &within, None)?);
+                chunk.touch(slot, range.len());
+            }
+            let parts: Vec<&dyn Array> = parts.iter().map(AsRef::as_ref).collect();
+            let column = compact(concat(&parts)?);
+            self.memory.try_grow(column.get_array_memory_size())?;
+            Ok(column)
+        });
+        columns.collect()
+    }
+}
+
+/// Without what the values do not need: a view of one text keeps those beside it.
+fn compact(column: ArrayRef) -> ArrayRef {
+    match column.data_type() {
+        DataType::Utf8View => Arc::new(column.as_string_view().gc()),
+        DataType::BinaryView => Arc::new(column.as_binary_view().gc()),
+        _ => column,
+    }
+}
