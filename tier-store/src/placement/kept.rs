@@ -120,6 +120,7 @@ impl Drawn {
                 column: column.to_owned(),
                 from: tier(planned.from),
                 to: tier(planned.to),
+                segments: 1,
                 bytes: planned.bytes,
                 benefit_us: planned.benefit_us,
                 benefit_ns_per_byte: planned.benefit_ns_per_byte,
