@@ -249,6 +249,13 @@ pub fn tiering(out: &mut Exposition, store: &Store) {
     let bytes = pairs.iter().map(|(labels, from, to)| (labels.clone(), metrics.moved_bytes(*from, *to) as f64));
     out.counters("terrace_migrate_moved_bytes_total", "Bytes of these moves.", bytes);
     out.counter("terrace_migrate_skipped_moves_total", "Moves decided but given up.", load(&metrics.moves_skipped));
+    out.counter(
+        "terrace_relief_runs_total",
+        "Times that room was made without waiting for an epoch.",
+        load(&metrics.reliefs),
+    );
+    out.counter("terrace_relief_segments_total", "Segments dropped then.", load(&metrics.relieved_segments));
+    out.counter("terrace_relief_bytes_total", "Their bytes.", load(&metrics.relieved_bytes));
     merging(out, &metrics.merge);
 }
 

@@ -179,6 +179,11 @@ impl Heat {
             .map_or_else(SegmentHeat::default, |(weight, tracked)| mean(tracked, weight))
     }
 
+    /// True when the chunk was ever observed.
+    pub fn knows(&self, key: &SegmentKey) -> bool {
+        self.chunks.contains_key(&(key.table, key.chunk))
+    }
+
     /// The heat of a segment of `chunk` as the next [`Heat::observe`] would have it, were it now.
     pub fn now(&self, chunk: &Chunk, segment: &Segment, half_life_epochs: f64) -> SegmentHeat {
         let decay = decay(half_life_epochs);

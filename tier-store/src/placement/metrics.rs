@@ -77,6 +77,12 @@ pub struct TieringMetrics {
     pub last_prediction_error: Gauge,
     /// What merging did.
     pub merge: MergeMetrics,
+    /// Times that room was made at once.
+    pub reliefs: AtomicU64,
+    /// Segments dropped then.
+    pub relieved_segments: AtomicU64,
+    /// Their bytes.
+    pub relieved_bytes: AtomicU64,
     moves: [[AtomicU64; MAX_TIERS]; MAX_TIERS],
     moved_bytes: [[AtomicU64; MAX_TIERS]; MAX_TIERS],
 }
@@ -98,6 +104,12 @@ impl TieringMetrics {
                 cell.fetch_add(by, Ordering::Relaxed);
             }
         }
+    }
+
+    pub(super) fn relieved(&self, epoch: &EpochRecord) {
+        self.reliefs.fetch_add(1, Ordering::Relaxed);
+        self.relieved_segments.fetch_add(epoch.moves_done.into(), Ordering::Relaxed);
+        self.relieved_bytes.fetch_add(epoch.moved_bytes, Ordering::Relaxed);
     }
 
     pub(super) fn note(&self, epoch: &EpochRecord) {

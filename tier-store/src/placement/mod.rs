@@ -30,6 +30,7 @@ pub mod order;
 pub mod outlook;
 pub mod picture;
 pub mod policy;
+pub mod pressure;
 pub mod record;
 mod reserve;
 mod rest;
@@ -51,6 +52,7 @@ pub use order::{Order, OrderOutcome, OrderReport, Scope};
 pub use outlook::{Outlook, ReadPart};
 pub use picture::Picture;
 pub use policy::PolicyKind;
+pub use pressure::Pressure;
 pub use record::{EpochRecord, EpochReport, MoveRecord, MoveStatus, SEVERAL, TierPrice};
 pub use tiering::{EpochRequest, TableSnapshot, Tiering, TieringHost, TieringOptions};
 

@@ -24,6 +24,7 @@ use super::mode::TieringMode;
 use super::needs::Needs;
 use super::picture::Picture;
 use super::policy::{Policy, PolicyKind};
+use super::pressure::{Need, Pressure};
 use super::record::{EpochRecord, EpochReport, MoveRecord, MoveStatus};
 use super::solver::Effort;
 use super::words::bytes;
@@ -171,7 +172,7 @@ impl EpochRequest {
 /// The loop and its controls. Dropping it stops the loop.
 pub struct Tiering {
     pub(super) shared: Arc<Shared>,
-    /// The loop and, where something is merged, who does that.
+    /// The loop, who makes room at once and, where something is merged, who does that.
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -192,6 +193,7 @@ pub(super) struct Shared {
     pub(super) mover: Mover,
     pub(super) offers: Offers,
     pub(super) merging: Mutex<Merging>,
+    pub(super) pressure: Arc<Pressure>,
     pub(super) metrics: TieringMetrics,
     pub(super) control: RwLock<Control>,
     pub(super) measuring: Mutex<Measuring>,
@@ -232,6 +234,7 @@ impl Tiering {
             mover: Mover::default(),
             offers: Offers::new(queue_bytes),
             merging: Mutex::default(),
+            pressure: Arc::default(),
             metrics: TieringMetrics::default(),
             control: RwLock::default(),
             measuring: Mutex::default(),
@@ -280,12 +283,19 @@ impl Tiering {
             let spawned = std::thread::Builder::new().name(name.into()).spawn(move || work(&shared));
             spawned.map_err(|error| Error::io("start", format!("thread {name}"), &error))
         };
+        self.shared.pressure.open();
         threads.push(spawn("tiering", Shared::run_loop)?);
+        threads.push(spawn("relief", Shared::run_relief)?);
         if self.shared.options.merge.kind != MergeKind::Never {
             self.shared.offers.open();
             threads.push(spawn("merging", Shared::run_merges)?);
         }
         Ok(())
+    }
+
+    /// Where loads say that they find no room.
+    pub fn pressure(&self) -> &Arc<Pressure> {
+        &self.shared.pressure
     }
 
     /// True when somebody looks at what is offered.
@@ -306,6 +316,7 @@ impl Tiering {
         self.shared.cancel.store(true, Ordering::Relaxed);
         self.shared.wake.notify_all();
         self.shared.offers.close();
+        self.shared.pressure.close();
         let threads = std::mem::take(&mut *self.threads.lock());
         for thread in threads {
             // The last owner of the store may be the loop itself; it ends by the flag then.
@@ -332,8 +343,8 @@ impl Tiering {
         self.shared.cancel.store(true, Ordering::Relaxed);
     }
 
-    /// Sets the budget of a tier in bytes. What is above a lowered budget leaves with the next epoch; until then nothing
-    /// new is admitted. Fails on an unknown tier, above its maximum, and below what placement rules need.
+    /// Sets the budget of a tier in bytes. What is above a lowered budget leaves at once where the loop runs, else with the
+    /// next epoch; until then nothing new is admitted. Fails on an unknown tier, above its maximum, and below what placement rules need.
     pub fn set_budget(&self, tier: &str, bytes: u64) -> Result<()> {
         let host = self.shared.host()?;
         if bytes < account(host.as_ref(), tier)?.limit_bytes() {
@@ -353,6 +364,10 @@ impl Tiering {
             )));
         }
         account.set_limit_bytes(bytes);
+        let tier = host.memory_tiers().iter().find(|memory| memory.name() == tier).map(|memory| memory.id());
+        if let Some(tier) = tier.filter(|_| account.used_bytes() > bytes) {
+            self.shared.pressure.note(tier, Need::Budget);
+        }
         Ok(())
     }
 

@@ -89,6 +89,7 @@ impl Store {
         let merge = MergeOptions { queue_bytes: io_budget_bytes / OFFERED_SHARE, ..tiering_options.merge };
         let tiering_options = TieringOptions { merge, ..tiering_options };
         let tiering = Tiering::new(Arc::downgrade(&host), Arc::clone(&core.clock), tiering_options);
+        let _ = core.pressure.set(Arc::clone(tiering.pressure()));
         tiering.restore()?;
         let _ = core.packing.set(compression.packing(tiering.calibration().as_ref()));
         if let Some(interval) = interval {

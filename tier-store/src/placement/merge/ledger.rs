@@ -22,28 +22,32 @@ use crate::tier::TierId;
 use crate::tier::codec::Rates;
 
 /// What a ledger stands on.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub(super) struct Stamp {
     epoch: Option<u64>,
     budgets: Vec<u64>,
-    tables: Vec<(TableId, Arc<Rules>, TieringMode)>,
+    tables: Vec<TableStamp>,
+}
+
+#[derive(Debug, Clone)]
+struct TableStamp {
+    id: TableId,
+    rules: Arc<Rules>,
+    mode: TieringMode,
+}
+
+impl PartialEq for TableStamp {
+    fn eq(&self, other: &Self) -> bool {
+        (self.id, self.mode) == (other.id, other.mode) && Arc::ptr_eq(&self.rules, &other.rules)
+    }
 }
 
 impl Stamp {
     pub(super) fn of(host: &dyn TieringHost, tables: &[TableSnapshot], epoch: Option<u64>) -> Self {
-        let tables = tables.iter().map(|table| (table.id, Arc::clone(&table.rules), table.mode)).collect();
+        let of = |table: &TableSnapshot| TableStamp { id: table.id, rules: Arc::clone(&table.rules), mode: table.mode };
+        let tables = tables.iter().map(of).collect();
         let budgets = host.memory_tiers().iter().map(|tier| tier.account().limit_bytes()).collect();
         Self { epoch, budgets, tables }
-    }
-}
-
-impl PartialEq for Stamp {
-    fn eq(&self, other: &Self) -> bool {
-        let same = |(a, b): (&(TableId, Arc<Rules>, TieringMode), &(TableId, Arc<Rules>, TieringMode))| {
-            (a.0, a.2) == (b.0, b.2) && Arc::ptr_eq(&a.1, &b.1)
-        };
-        (self.epoch, &self.budgets, self.tables.len()) == (other.epoch, &other.budgets, other.tables.len())
-            && self.tables.iter().zip(&other.tables).all(same)
     }
 }
 
