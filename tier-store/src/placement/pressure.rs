@@ -108,6 +108,15 @@ impl Pressure {
 }
 
 impl Shared {
+    /// A budget is lower now than what its tier holds. An epoch under way planned with the one before, and is given up; one
+    /// that begins now sees to it itself.
+    pub(super) fn over_budget(&self, tier: TierId) {
+        if self.turn.try_lock().is_none() {
+            self.cancel.store(true, Ordering::Relaxed);
+        }
+        self.pressure.note(tier, Need::Budget);
+    }
+
     /// Makes room where it is needed, until that ends.
     pub(super) fn run_relief(&self) {
         let mut free_at_us = 0;
@@ -130,10 +139,7 @@ impl Shared {
     /// Makes room on a tier, as far as rules and modes let it; `None` when there was nothing to do.
     pub(super) fn relieve(&self, tier: TierId, need: Need) -> Result<Option<EpochReport>> {
         let mut turn = match need {
-            Need::Budget => {
-                self.cancel.store(true, Ordering::Relaxed);
-                self.turn.lock()
-            }
+            Need::Budget => self.turn.lock(),
             // The epoch under way decides better.
             Need::Load(_) => match self.turn.try_lock() {
                 Some(turn) => turn,

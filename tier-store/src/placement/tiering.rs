@@ -24,7 +24,7 @@ use super::mode::TieringMode;
 use super::needs::Needs;
 use super::picture::Picture;
 use super::policy::{Policy, PolicyKind};
-use super::pressure::{Need, Pressure};
+use super::pressure::Pressure;
 use super::record::{EpochRecord, EpochReport, MoveRecord, MoveStatus};
 use super::solver::Effort;
 use super::words::bytes;
@@ -366,7 +366,7 @@ impl Tiering {
         account.set_limit_bytes(bytes);
         let tier = host.memory_tiers().iter().find(|memory| memory.name() == tier).map(|memory| memory.id());
         if let Some(tier) = tier.filter(|_| account.used_bytes() > bytes) {
-            self.shared.pressure.note(tier, Need::Budget);
+            self.shared.over_budget(tier);
         }
         Ok(())
     }

@@ -1,9 +1,8 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use super::*;
-use crate::heat::Pattern;
 use crate::placement::order::{Order, OrderReport, Scope};
-use crate::placement::testing::FakeHost;
+use crate::placement::testing::{FakeHost, Saved};
 use crate::table::{ChunkId, RuleRows};
 use crate::tier::TierId;
 
