@@ -154,13 +154,12 @@ pub(super) struct Ledger {
 impl Ledger {
     /// From a survey; only what may go home makes room, and only where the loop may move it.
     pub(super) fn of(
-        (inputs, origins): (Inputs, &[Origin]),
+        (mut inputs, origins): (Inputs, &[Origin]),
         (stamp, tables): (Stamp, &[TableSnapshot]),
         (rank, options, rates): (Rank, &MergeOptions, Option<Rates>),
         (uses, now): (&mut Uses, &Now<'_>),
     ) -> Self {
-        let Inputs { tiers, segments, payback_epochs, rules } = inputs;
-        let inputs = Inputs { tiers, segments: Vec::new(), payback_epochs, rules };
+        let segments = std::mem::take(&mut inputs.segments);
         let home = inputs.home();
         let mut ledger = Self {
             stamp,
