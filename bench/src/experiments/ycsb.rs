@@ -84,7 +84,7 @@ const RECORD_BYTES: u64 = 1_170;
 /// nothing and against everything.
 pub fn merge(bench: &mut Bench) -> Result<()> {
     let python = python(&["pyarrow", "adbc_driver_flightsql"])?;
-    let (records, operations) = if bench.quick { (8_000, 12) } else { (100_000, 300) };
+    let (records, operations) = if bench.quick { (8_000, 12) } else { (100_000, 200) };
     let budget = (records * RECORD_BYTES / 8).to_string();
     for (name, about) in TIERED {
         let start = |merge: &str| {
@@ -93,21 +93,23 @@ pub fn merge(bench: &mut Bench) -> Result<()> {
             let server = Server::start(&store.path(), &["--dram-budget", &budget, "--set", &setting])?;
             let spec = json!({
                 "url": server.url(), "records": records, "operations": operations, "threads": bench.threads,
-                "chunk_rows": 1024,
+                "chunk_rows": 2048,
             });
             let mut command = Command::new(&python);
             command.args(["-c", SIDE, &spec.to_string()]);
             Ok::<_, Error>((Child::start_command(&format!("merge = {merge}"), command)?, server, store))
         };
         let (mut selective, mut never, mut always) = (start("selective")?, start("never")?, start("always")?);
-        let (mut to_never, mut to_always) = (Vec::new(), Vec::new());
-        let (mut rates, mut rows) = ([const { Vec::new() }; 3], [0.0; 3]);
-        while bench.another(to_never.len()) {
-            let mut ms = [0.0; 3];
+        // Of each peer the ratios of all operations, and those of reads alone.
+        let mut ratios = [const { [const { Vec::new() }; 2] }; 2];
+        let (mut rates, mut rows, mut rounds) = ([const { Vec::new() }; 3], [0.0; 3], 0);
+        while bench.another(rounds) {
+            rounds += 1;
+            let mut ms = [[0.0; 2]; 3];
             let sides = [&mut selective.0, &mut never.0, &mut always.0];
             for (((side, ms), rate), rows) in sides.into_iter().zip(&mut ms).zip(&mut rates).zip(&mut rows) {
                 let sample = bench.ask(side, name)?;
-                *ms = sample.ms;
+                *ms = [sample.ms, sample.value("read_ms")];
                 *rows = sample.value("rows");
                 rate.push(sample.value("operations") / sample.ms * 1e3);
             }
@@ -117,20 +119,26 @@ pub fn merge(bench: &mut Bench) -> Result<()> {
                     "{name}: the sides read or changed different numbers of rows: {rows:?}"
                 )));
             }
-            to_never.push(never / own);
-            to_always.push(always / own);
+            for (ratios, peer) in ratios.iter_mut().zip([never, always]) {
+                for ((ratios, peer), own) in ratios.iter_mut().zip(peer).zip(own) {
+                    ratios.push(peer / own);
+                }
+            }
         }
         let [own, never_rate, always_rate] = rates.map(|rates| median(&rates));
-        for (peer, values, rate) in [(&never.0, &to_never, never_rate), (&always.0, &to_always, always_rate)] {
-            bench.add(Finding {
-                sides: (selective.0.name(), peer.name()),
-                what: &format!("90/10, {about}; against {}", peer.name()),
-                values,
-                target: Target::above(1.0, 1.1),
-                params: json!({
-                    "records": records, "operations": operations, "operations_per_s_a": own, "operations_per_s_b": rate,
-                }),
-            });
+        for ((peer, ratios), rate) in [&never.0, &always.0].into_iter().zip(&ratios).zip([never_rate, always_rate]) {
+            for (values, part) in ratios.iter().zip(["all", "reads"]) {
+                bench.add(Finding {
+                    sides: (selective.0.name(), peer.name()),
+                    what: &format!("{name}, {part}, against {}", peer.name()),
+                    values,
+                    target: Target::above(1.0, 1.1),
+                    params: json!({
+                        "about": about, "records": records, "operations": operations, "operations_per_s_a": own,
+                        "operations_per_s_b": rate,
+                    }),
+                });
+            }
         }
         let digests = [&mut selective.0, &mut never.0, &mut always.0].map(|side| side.ask("digest"));
         let [a, b, c] = digests;
