@@ -22,9 +22,10 @@ MIX = {  # shares of read, update, insert, scan; the rest is read-modify-write
     "a": (0.5, 0.5, 0, 0), "b": (0.95, 0.05, 0, 0), "c": (1, 0, 0, 0), "d": (0.95, 0, 0.05, 0), "e": (0, 0, 0.05, 0.95),
     "f": (0.5, 0, 0, 0), "still": (0.9, 0.1, 0, 0), "moving": (0.9, 0.1, 0, 0),
 }
-# Frequent keys are neighbours in these; in "moving" the others follow after so many rounds, so far away.
+# Frequent keys are neighbours in these, not those that were loaded first and lie in memory for that; in "moving" others
+# follow after so many rounds, so far away.
 NEIGHBOURS = ("still", "moving")
-STAY_ROUNDS, STEP = 3, 0.3
+FIRST, STAY_ROUNDS, STEP = 0.55, 3, 0.3
 
 
 class Zipf:
@@ -115,7 +116,7 @@ class Workload:
         rank, latest = self.zipf.draw(rng), name == "d"
         if name in NEIGHBOURS:
             moved = (self.rounds - 1) // STAY_ROUNDS if name == "moving" else 0
-            return (rank + int(moved * STEP * RECORDS)) % RECORDS
+            return (rank + int((FIRST + moved * STEP) * RECORDS)) % RECORDS
         # Frequent keys lie scattered, as YCSB has it; workload D prefers those inserted last.
         return self.inserted - 1 - rank if latest else zlib.crc32(rank.to_bytes(8, "little")) % RECORDS
 
