@@ -15,13 +15,7 @@ COLUMN = 512 << 10  # a number column of a chunk
 def server(tmp_path):
     """A table of four chunks, all number columns in DRAM; chunk 3 was read last."""
     with Server(tmp_path / "data", "--dram-budget", "64MiB", "--set", "tiering.interval=1h") as server:
-        server.query("create table t (k bigint, x double)")
-        table = pyarrow.table({
-            "k": pyarrow.array([n * 7919 for n in range(ROWS)], pyarrow.int64()),
-            "x": pyarrow.array([n * 0.37 for n in range(ROWS)], pyarrow.float64()),
-        })
-        with server.connect() as connection, connection.cursor() as cursor:
-            cursor.adbc_ingest("t", table, mode="append")
+        load(server, "t", ROWS)
         for chunk in range(4):
             first, last = chunk * 65_536 * 7919, (chunk + 1) * 65_536 * 7919
             server.query(f"select sum(x) from t where k >= {first} and k < {last}")
@@ -30,8 +24,18 @@ def server(tmp_path):
         yield server
 
 
-def in_dram(server):
-    rows = server.query("select count(*) as n from system.segments where table_name = 't' and tier = 'dram'")
+def load(server, name, rows):
+    server.query(f"create table {name} (k bigint, x double)")
+    table = pyarrow.table({
+        "k": pyarrow.array([n * 7919 for n in range(rows)], pyarrow.int64()),
+        "x": pyarrow.array([n * 0.37 for n in range(rows)], pyarrow.float64()),
+    })
+    with server.connect() as connection, connection.cursor() as cursor:
+        cursor.adbc_ingest(name, table, mode="append")
+
+
+def in_dram(server, name="t"):
+    rows = server.query(f"select count(*) as n from system.segments where table_name = '{name}' and tier = 'dram'")
     return rows.to_pylist()[0]["n"]
 
 
@@ -69,3 +73,20 @@ def test_a_frozen_placement_stays_and_pins_do_too(server):
     eventually(lambda: server.tiers()["dram"]["used_bytes"] <= COLUMN)
     pinned = server.query("select column_name from system.segments where table_name = 't' and tier = 'dram'").to_pylist()
     assert pinned == [{"column_name": "x"}]
+
+
+def test_a_load_gets_the_room_of_what_nobody_reads_and_only_that(tmp_path):
+    arguments = ["--dram-budget", str(4 * COLUMN), "--set", "tiering.interval=1h"]
+    with Server(tmp_path / "data", *arguments) as server:
+        load(server, "a", ROWS // 4)
+        load(server, "b", ROWS // 4)
+        assert in_dram(server, "a") + in_dram(server, "b") == 4
+        server.query("select sum(k), sum(x) from a where k >= 0")
+        server.epoch()
+        assert in_dram(server, "a") == 2
+        load(server, "c", ROWS // 4)
+        eventually(lambda: in_dram(server, "b") == 0)
+        reasons = server.query("select table_name, reason from system.moves where reason like 'memory pressure%'").to_pylist()
+        assert {row["table_name"] for row in reasons} == {"b"} and "a load needs" in reasons[0]["reason"]
+        load(server, "d", ROWS // 4)
+        assert (in_dram(server, "a"), in_dram(server, "d")) == (2, 2)

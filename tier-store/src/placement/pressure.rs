@@ -11,6 +11,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
@@ -30,6 +31,8 @@ pub(super) const TRIGGER: &str = "memory pressure";
 const LATENCY_FACTOR: f64 = 0.01;
 /// Segments dropped at a time; the work is bounded, and goes on with those that are left.
 const MOST: usize = 4096;
+/// Before one: more will be needed than the first segment asked for.
+const LOAD_GATHERS: Duration = Duration::from_millis(100);
 /// Between two looks on behalf of loads.
 const LOAD_PAUSE_US: u64 = 10_000_000;
 /// The least part of a budget that is freed for a load.
@@ -48,6 +51,15 @@ pub(super) enum Need {
     Budget,
     /// A load found no room for so many bytes.
     Load(u64),
+}
+
+impl Need {
+    fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Load(one), Self::Load(other)) => Self::Load(one.saturating_add(other)),
+            _ => Self::Budget,
+        }
+    }
 }
 
 /// Tiers that need room.
@@ -71,14 +83,14 @@ impl Pressure {
 
     pub(super) fn note(&self, tier: TierId, need: Need) {
         let mut queue = self.queue.lock();
-        let known = queue.needs.get(&tier).copied();
-        let sum = match (known, need) {
-            (Some(Need::Load(before)), Need::Load(more)) => Need::Load(before.saturating_add(more)),
-            (Some(Need::Budget), _) | (_, Need::Budget) => Need::Budget,
-            (None, need) => need,
-        };
+        let sum = queue.needs.get(&tier).map_or(need, |known| known.and(need));
         queue.needs.insert(tier, sum);
         self.wake.notify_one();
+    }
+
+    /// The need with what came since.
+    fn with_more(&self, tier: TierId, need: Need) -> Need {
+        self.queue.lock().needs.remove(&tier).map_or(need, |more| need.and(more))
     }
 
     /// Forgets what was needed before somebody cared.
@@ -125,6 +137,14 @@ impl Shared {
             if need != Need::Budget && now_us < free_at_us {
                 continue;
             }
+            let need = match need {
+                Need::Budget => need,
+                // A load brings many segments.
+                Need::Load(_) => {
+                    self.clock.sleep(LOAD_GATHERS);
+                    self.pressure.with_more(tier, need)
+                }
+            };
             match self.relieve(tier, need) {
                 Ok(_) => {}
                 Err(Error::Cancelled) => return,
