@@ -1,7 +1,7 @@
 //! Room that is needed now and not with the next epoch: a budget was lowered below what its tier holds, or a load finds no
 //! room for what it brings.
 //!
-//! Victims are chosen as GPU memory is freed in an emergency (Wang et al. 2014, section 4.2.2): least cost `e + f s l`
+//! Victims are chosen as GPU memory is freed in an emergency (Hetero-DB, Zhang et al. 2015, 4.2.2): least cost `e + f s l`
 //! first, where `e` are the bytes that have to be written, `s` those of the segment, `l` its place by last use as a share of
 //! all, and `f` a constant: see [`cost`]. Here every segment has its home, so a copy in memory is dropped and nothing is
 //! written. It is logged as an epoch of its own, with its reasons, and obeys rules, modes and freezes as epochs do.
