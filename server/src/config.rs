@@ -10,7 +10,7 @@ use std::time::Duration;
 use figment::value::{Dict, Map, Value};
 use figment::{Figment, Metadata, Profile, Provider, providers::Serialized};
 use serde::{Deserialize, Serialize};
-use terrace_tier_store::placement::{PolicyKind, TieringMode};
+use terrace_tier_store::placement::{MergeKind, PolicyKind, TieringMode};
 
 use crate::error::{Error, Result};
 use crate::units::{Size, Span};
@@ -208,6 +208,12 @@ section! {
         /// (what was read last), `lfu` (what is read most often), `column` or `chunk` (whole ones by benefit per byte),
         /// `random`, `static` (what lies in memory stays). Placement rules and budgets hold under each.
         pub policy: PolicyKind = PolicyKind::Optimal,
+        /// What comes into memory between epochs because a query read it from disk: `never` (epochs decide alone), `always`
+        /// (all of it, as into a cache; the policy says what makes room), `selective` (what is worth more than what has to
+        /// make room for it).
+        pub merge: MergeKind = MergeKind::Never,
+        /// With `merge = "selective"`: the percentage of all segments, by time saved per byte, that it must be among.
+        pub merge_top_percent: f64 = 5.0,
     }
 }
 
@@ -340,6 +346,8 @@ impl Config {
             "tiering.interval must be at least 100ms; to stop the loop set tiering.enabled = false"
         } else if !self.tiering.half_life.is_finite() || self.tiering.half_life <= 0.0 {
             "tiering.half_life must be above 0 epochs"
+        } else if !(self.tiering.merge_top_percent > 0.0 && self.tiering.merge_top_percent <= 100.0) {
+            "tiering.merge_top_percent must be above 0 and at most 100"
         } else {
             return Ok(self);
         };
@@ -490,6 +498,12 @@ mod tests {
         assert!(error.contains("tiers.ssd.compression") && error.contains("`zstd`"), "{error}");
         let error = load("", &[], &["tiering.policy=fifo"]).unwrap_err().to_string();
         assert!(error.contains("tiering.policy") && error.contains("`lru`") && error.contains("`static`"), "{error}");
+        let error = load("", &[], &["tiering.merge=sometimes"]).unwrap_err().to_string();
+        assert!(error.contains("tiering.merge") && error.contains("`selective`"), "{error}");
+        for percent in ["0", "101", "nan"] {
+            let error = load("", &[], &[&format!("tiering.merge_top_percent={percent}")]).unwrap_err().to_string();
+            assert!(error.contains("tiering.merge_top_percent"), "{error}");
+        }
         let error = load("user = \"ann\"", &[], &[]).unwrap_err().to_string();
         assert!(error.contains("TERRACE_PASSWORD"), "{error}");
     }

@@ -141,6 +141,7 @@ fn store_options(config: &Config, plan: &MemoryPlan) -> StoreOptions {
     let tiering = &mut options.tiering;
     tiering.half_life_epochs = config.tiering.half_life;
     tiering.policy = config.tiering.policy;
+    (tiering.merge.kind, tiering.merge.top_percent) = (config.tiering.merge, config.tiering.merge_top_percent);
     tiering.mode = if config.tiering.enabled { config.tiering.mode } else { Some(TieringMode::Off) };
     tiering.background_bytes_per_s = Some(config.tiering.rate_limit.resolve(1 << 30)).filter(|rate| *rate > 0);
     tiering.max_budget_bytes =

@@ -14,6 +14,7 @@ use terrace_tier_store::Store;
 use terrace_tier_store::heat::Pattern;
 use terrace_tier_store::heat::access::AccessTotal;
 use terrace_tier_store::placement::TieringMode;
+use terrace_tier_store::placement::metrics::MergeMetrics;
 use terrace_tier_store::table::Table;
 use terrace_tier_store::tier::TierId;
 
@@ -248,6 +249,27 @@ pub fn tiering(out: &mut Exposition, store: &Store) {
     let bytes = pairs.iter().map(|(labels, from, to)| (labels.clone(), metrics.moved_bytes(*from, *to) as f64));
     out.counters("terrace_migrate_moved_bytes_total", "Bytes of these moves.", bytes);
     out.counter("terrace_migrate_skipped_moves_total", "Moves decided but given up.", load(&metrics.moves_skipped));
+    out.counter(
+        "terrace_relief_runs_total",
+        "Times that room was made without waiting for an epoch.",
+        load(&metrics.reliefs),
+    );
+    out.counter("terrace_relief_segments_total", "Segments dropped then.", load(&metrics.relieved_segments));
+    out.counter("terrace_relief_bytes_total", "Their bytes.", load(&metrics.relieved_bytes));
+    merging(out, &metrics.merge);
+}
+
+/// What comes into memory between epochs.
+fn merging(out: &mut Exposition, merge: &MergeMetrics) {
+    let help = "Columns read from home that might have come into memory: those that did, that were not worth it or found \
+                no room, and that nobody had the time to look at.";
+    let fates = [("promoted", &merge.promoted), ("declined", &merge.declined), ("forgotten", &merge.forgotten)];
+    let fates = fates.into_iter().map(|(fate, count)| (vec![("fate", fate)], load(count)));
+    out.counters("terrace_merge_columns_total", help, fates);
+    out.counter("terrace_merge_promoted_bytes_total", "Bytes of those that did.", load(&merge.promoted_bytes));
+    out.counter("terrace_merge_made_room_segments_total", "Segments that made room for them.", load(&merge.made_room));
+    let help = "Bytes of these segments.";
+    out.counter("terrace_merge_made_room_bytes_total", help, load(&merge.made_room_bytes));
 }
 
 /// Block I/O and the delta.

@@ -40,7 +40,7 @@ enum Format {
 }
 
 /// Names of the values of [`csv_line`].
-pub(crate) const CSV_HEAD: &str = "epoch,number,table,chunk,column,from,to,bytes,benefit_us,benefit_ns_per_byte,\
+pub(crate) const CSV_HEAD: &str = "epoch,number,table,chunk,column,from,to,segments,bytes,benefit_us,benefit_ns_per_byte,\
 price_ns_per_byte,runner_up,runner_up_us,status,why,unix_us,took_us,measured_us,measured_epochs,condition,reason\n";
 
 /// A move as a line of JSON.
@@ -61,6 +61,7 @@ pub(crate) fn csv_line(record: &MoveRecord) -> String {
         quoted(&record.column),
         quoted(&record.from),
         quoted(&record.to),
+        record.segments.to_string(),
         record.bytes.to_string(),
         record.benefit_us.to_string(),
         record.benefit_ns_per_byte.to_string(),
@@ -121,6 +122,6 @@ mod tests {
     fn texts_with_commas_and_quotes_are_quoted() {
         assert_eq!(quoted("plain"), "plain");
         assert_eq!(quoted("a, \"b\""), "\"a, \"\"b\"\"\"");
-        assert_eq!(CSV_HEAD.matches(',').count(), 20);
+        assert_eq!(CSV_HEAD.matches(',').count(), 21);
     }
 }

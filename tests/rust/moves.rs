@@ -9,7 +9,7 @@ use arrow::datatypes::{DataType, Field, Int64Type, Schema};
 use futures::TryStreamExt;
 use proptest::prelude::*;
 use terrace_planner_ext::engine::{Engine, EngineOptions, Session};
-use terrace_tier_store::placement::EpochRequest;
+use terrace_tier_store::placement::{EpochRequest, MergeKind};
 use terrace_tier_store::store::NvmOptions;
 use terrace_tier_store::table::{TableDefinition, TableName};
 use terrace_tier_store::tier::nvm::NvmBacking;
@@ -32,11 +32,13 @@ fn rows(range: std::ops::Range<i64>) -> RecordBatch {
     RecordBatch::try_new(Arc::new(schema), columns).unwrap()
 }
 
-fn open(dir: &std::path::Path) -> Arc<Store> {
+fn open(dir: &std::path::Path, merge: MergeKind) -> Arc<Store> {
     let mut options = StoreOptions::new(dir.join("data"));
     options.dram_budget_bytes = DRAM_MAX;
     options.nvm = Some(NvmOptions { backing: NvmBacking::Emulated, capacity_bytes: NVM_MAX, limiter: None });
     options.io_budget_bytes = 4 * MIB;
+    (options.tiering.merge.kind, options.tiering.merge.top_percent) = (merge, 100.0);
+    options.epoch_interval = Some(Duration::from_secs(3600));
     let store = Store::open(options).unwrap();
     let mut definition = TableDefinition::new(TableName::new("public", "t"), rows(0..0).schema());
     definition.options.chunk_rows = 8_192;
@@ -83,9 +85,10 @@ proptest! {
     fn answers_do_not_depend_on_moves_and_budgets_hold(
         budgets in prop::collection::vec((any::<u64>(), any::<u64>()), 3..8),
         ranges in prop::collection::vec((-10_i64..ROWS, 1_i64..ROWS), 24),
+        merge in prop::sample::select(&MergeKind::ALL),
     ) {
         let dir = tempfile::tempdir().unwrap();
-        let store = open(dir.path());
+        let store = open(dir.path(), merge);
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let engine = Engine::new(Arc::clone(&store), EngineOptions::new(dir.path().join("spill"), runtime.handle().clone())).unwrap();
         let stop = AtomicBool::new(false);
@@ -121,7 +124,7 @@ fn settle(store: &Store) {
 #[test]
 fn a_dropped_query_leaves_no_read_and_no_buffer() {
     let dir = tempfile::tempdir().unwrap();
-    let store = open(dir.path());
+    let store = open(dir.path(), MergeKind::Never);
     store.tiering().set_budget("dram", 0).unwrap();
     store.tiering().set_budget("nvm", 0).unwrap();
     store.tiering().run_epoch(EpochRequest::now("test")).unwrap();

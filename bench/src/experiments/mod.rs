@@ -156,6 +156,12 @@ pub const ALL: &[Experiment] = &[
         run: ycsb::run,
     },
     Experiment {
+        name: "ycsb-merge",
+        figure: "P13",
+        about: "YCSB 90/10 on eight times the DRAM tier: cold reads merged selectively, against never and always",
+        run: ycsb::merge,
+    },
+    Experiment {
         name: "restart",
         figure: "P17",
         about: "process start until the first query answers, ten times the data against once",

@@ -1,4 +1,5 @@
-//! YCSB A to F: single operations by key from Python, over ADBC to a real server, against DuckDB in the Python process.
+//! YCSB: single operations by key from Python, over ADBC to a real server. A to F against DuckDB in the Python process; 90 %
+//! reads on eight times the memory by what a cold read may bring into memory.
 
 use std::process::Command;
 
@@ -67,6 +68,84 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     let (a, b) = (ours.ask("digest")?, peer.ask("digest")?);
     if a.values != b.values {
         return Err(Error::failed(format!("the tables differ at the end: {:?} and {:?}", a.values, b.values)));
+    }
+    Ok(())
+}
+
+/// Workloads on more data than memory, and what they do.
+const TIERED: [(&str, &str); 2] = [
+    ("still", "frequent keys are neighbours and stay so"),
+    ("moving", "frequent keys are neighbours, others every three rounds"),
+];
+/// Bytes of a record of ten fields of 100 bytes, as stored.
+const RECORD_BYTES: u64 = 1_170;
+
+/// Reads and updates by Zipf on eight times the DRAM tier: what is worth it comes into memory between epochs, against
+/// nothing and against everything.
+pub fn merge(bench: &mut Bench) -> Result<()> {
+    let python = python(&["pyarrow", "adbc_driver_flightsql"])?;
+    let (records, operations) = if bench.quick { (8_000, 12) } else { (100_000, 200) };
+    let budget = (records * RECORD_BYTES / 8).to_string();
+    for (name, about) in TIERED {
+        let start = |merge: &str| {
+            let store = StoreClone::empty(bench.scratch(&format!("ycsb-{name}-{merge}")))?;
+            let setting = format!("tiering.merge={merge}");
+            let server = Server::start(&store.path(), &["--dram-budget", &budget, "--set", &setting])?;
+            let spec = json!({
+                "url": server.url(), "records": records, "operations": operations, "threads": bench.threads,
+                "chunk_rows": 2048,
+            });
+            let mut command = Command::new(&python);
+            command.args(["-c", SIDE, &spec.to_string()]);
+            Ok::<_, Error>((Child::start_command(&format!("merge = {merge}"), command)?, server, store))
+        };
+        let (mut selective, mut never, mut always) = (start("selective")?, start("never")?, start("always")?);
+        // Of each peer the ratios of all operations, and those of reads alone.
+        let mut ratios = [const { [const { Vec::new() }; 2] }; 2];
+        let (mut rates, mut rows, mut rounds) = ([const { Vec::new() }; 3], [0.0; 3], 0);
+        while bench.another(rounds) {
+            rounds += 1;
+            let mut ms = [[0.0; 2]; 3];
+            let sides = [&mut selective.0, &mut never.0, &mut always.0];
+            for (((side, ms), rate), rows) in sides.into_iter().zip(&mut ms).zip(&mut rates).zip(&mut rows) {
+                let sample = bench.ask(side, name)?;
+                *ms = [sample.ms, sample.value("read_ms")];
+                *rows = sample.value("rows");
+                rate.push(sample.value("operations") / sample.ms * 1e3);
+            }
+            let [own, never, always] = ms;
+            if rows.iter().any(|count| Some(count) != rows.first()) {
+                return Err(Error::failed(format!(
+                    "{name}: the sides read or changed different numbers of rows: {rows:?}"
+                )));
+            }
+            for (ratios, peer) in ratios.iter_mut().zip([never, always]) {
+                for ((ratios, peer), own) in ratios.iter_mut().zip(peer).zip(own) {
+                    ratios.push(peer / own);
+                }
+            }
+        }
+        let [own, never_rate, always_rate] = rates.map(|rates| median(&rates));
+        for ((peer, ratios), rate) in [&never.0, &always.0].into_iter().zip(&ratios).zip([never_rate, always_rate]) {
+            for (values, part) in ratios.iter().zip(["all", "reads"]) {
+                bench.add(Finding {
+                    sides: (selective.0.name(), peer.name()),
+                    what: &format!("{name}, {part}, against {}", peer.name()),
+                    values,
+                    target: Target::above(1.0, 1.1),
+                    params: json!({
+                        "about": about, "records": records, "operations": operations, "operations_per_s_a": own,
+                        "operations_per_s_b": rate,
+                    }),
+                });
+            }
+        }
+        let digests = [&mut selective.0, &mut never.0, &mut always.0].map(|side| side.ask("digest"));
+        let [a, b, c] = digests;
+        let (a, b, c) = (a?.values, b?.values, c?.values);
+        if a != b || a != c {
+            return Err(Error::failed(format!("{name}: the tables differ at the end: {a:?}, {b:?}, {c:?}")));
+        }
     }
     Ok(())
 }

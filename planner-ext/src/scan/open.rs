@@ -412,7 +412,7 @@ impl Arrived {
 
 impl Drop for OpenChunk {
     /// Counts each segment once per scan. What filters read was read from end to end; the other columns were read
-    /// where rows survived. A resident column without survivors was not touched.
+    /// where rows survived. A resident column without survivors was not touched. Cold ones may then come into memory.
     fn drop(&mut self) {
         let Some(touched) = self.touched.as_ref().filter(|_| !cfg!(feature = "no-counters")) else { return };
         let (scanned, survivors) = (*self.scanned.get_mut(), *self.survivors.get_mut());
@@ -436,5 +436,6 @@ impl Drop for OpenChunk {
             totals.record(*tier, pattern, bytes);
             self.spec.metrics.segment(*tier, bytes);
         }
+        std::mem::take(&mut self.cold).into_iter().for_each(|cold| self.spec.source.store.let_go(cold));
     }
 }

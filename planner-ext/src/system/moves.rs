@@ -1,4 +1,5 @@
-//! `system.moves`: one row per move of a segment, newest epoch first, each with its reason.
+//! `system.moves`: one row per move of a segment, newest epoch first, each with its reason. Moves between epochs are summed
+//! up, a row for each direction.
 
 use std::sync::Arc;
 
@@ -25,6 +26,7 @@ pub(crate) fn fields() -> Vec<Field> {
         text("column_name"),
         text("from_tier"),
         text("to_tier"),
+        count("segments"),
         count("bytes"),
         real("benefit_us"),
         real("benefit_ns_per_byte"),
@@ -61,6 +63,7 @@ fn columns(m: &[MoveRecord]) -> Vec<ArrayRef> {
         texts(m, |m| m.column.clone()),
         texts(m, |m| m.from.clone()),
         texts(m, |m| m.to.clone()),
+        counts(m, |m| m.segments),
         counts(m, |m| m.bytes),
         reals(m, |m| m.benefit_us),
         reals(m, |m| m.benefit_ns_per_byte),

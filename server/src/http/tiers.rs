@@ -73,7 +73,7 @@ pub async fn one(State(state): State<Arc<AppState>>, Path(name): Path<String>) -
 }
 
 /// `PUT /api/v1/tiers/{name}`: sets the budget and answers with the tier as it is then. Segments that no longer fit
-/// leave with the next epoch; until then the tier takes nothing new.
+/// leave at once; until then the tier takes nothing new.
 pub async fn change(
     State(state): State<Arc<AppState>>,
     Path(name): Path<String>,

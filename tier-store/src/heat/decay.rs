@@ -120,7 +120,7 @@ pub struct Heat {
 impl Heat {
     /// Folds what the counters of `chunks` grew by since the last call; forgets chunks that are not among them.
     pub fn observe<'a>(&mut self, chunks: impl IntoIterator<Item = &'a Arc<Chunk>>, half_life_epochs: f64) {
-        let decay = if half_life_epochs > 0.0 { 0.5_f64.powf(1.0 / half_life_epochs) as f32 } else { 0.0 };
+        let decay = decay(half_life_epochs);
         self.observations += 1;
         for chunk in chunks {
             let key = (chunk.table, chunk.id);
@@ -177,6 +177,26 @@ impl Heat {
             .get(&(key.table, key.chunk))
             .and_then(|chunk| Some((chunk.weight, chunk.segments.get(key.column.0 as usize)?)))
             .map_or_else(SegmentHeat::default, |(weight, tracked)| mean(tracked, weight))
+    }
+
+    /// True when the chunk was ever observed.
+    pub fn knows(&self, key: &SegmentKey) -> bool {
+        self.chunks.contains_key(&(key.table, key.chunk))
+    }
+
+    /// The heat of a segment of `chunk` as the next [`Heat::observe`] would have it, were it now.
+    pub fn now(&self, chunk: &Chunk, segment: &Segment, half_life_epochs: f64) -> SegmentHeat {
+        let decay = decay(half_life_epochs);
+        let heir = match self.chunks.contains_key(&(chunk.table, chunk.id)) {
+            true => None,
+            false => chunk.heritage.get().map(|heritage| self.inherited(chunk.table, heritage)),
+        };
+        let known = self.chunks.get(&(chunk.table, chunk.id)).or(heir.as_ref());
+        let weight = known.map_or(0.0, |chunk| chunk.weight);
+        let known = known.and_then(|chunk| chunk.segments.get(segment.column.0 as usize));
+        let mut tracked = known.copied().unwrap_or_default();
+        tracked.fold(segment.counters.snapshot(), decay);
+        mean(&tracked, weight * decay + 1.0)
     }
 
     /// The `k` segments with most accesses per epoch, hottest first; ties in order of key. Untouched ones are left out.
@@ -248,6 +268,11 @@ impl Heat {
         self.chunks.extend(chunks.into_iter().map(|(id, chunk)| ((table, id), chunk)));
         Ok(())
     }
+}
+
+/// By how much an epoch weighs less than the next one.
+fn decay(half_life_epochs: f64) -> f32 {
+    if half_life_epochs > 0.0 { 0.5_f64.powf(1.0 / half_life_epochs) as f32 } else { 0.0 }
 }
 
 fn mean(tracked: &Tracked, weight: f32) -> SegmentHeat {

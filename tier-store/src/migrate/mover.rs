@@ -115,16 +115,46 @@ impl Mover {
             Some(resident) => resident.bytes.buffer.clone(),
             None => home.read_image(chunk, *column)?,
         };
-        let bytes = match target.store(&image) {
-            Ok(bytes) => bytes,
-            Err(Error::BudgetExceeded { .. }) => return Ok(Outcome::Full),
-            Err(error) => return Err(error),
-        };
-        let data_type = chunk.schema.field(*column).data_type();
-        let column = codec::decode_image(&segment.home, data_type, chunk.rows as usize, &bytes.buffer)?;
-        segment.resident.store(Some(Arc::new(Resident { tier: *to, column, bytes })));
-        Ok(Outcome::Moved)
+        put(target.as_ref(), chunk, *column, &image)
     }
+
+    /// Brings a segment from home to a tier where its stored bytes, verified and decompressed, are at hand. Otherwise as
+    /// [`Mover::try_move`].
+    pub fn try_promote(
+        &self,
+        tiers: &[Arc<dyn MemoryTier>],
+        relocation: &Relocation,
+        unpacked: &Buffer,
+    ) -> Result<Outcome> {
+        let _turn = self.turn.lock();
+        let Relocation { chunk, column, to, .. } = relocation;
+        let segment = segment_of(chunk, *column)?;
+        if let Some(resident) = segment.resident.load_full() {
+            return Ok(if resident.tier == *to { Outcome::Moved } else { Outcome::Stale(resident.tier) });
+        }
+        let missing = || Error::NotFound { kind: "tier", name: format!("number {}", to.0) };
+        let target = tiers.get(usize::from(to.0)).ok_or_else(missing)?;
+        if !target.has_room(segment.bytes()) {
+            return Ok(Outcome::Full);
+        }
+        let data_type = chunk.schema.field(*column).data_type();
+        let image = codec::image_of_unpacked(&segment.home, data_type, chunk.rows as usize, unpacked.clone())?;
+        put(target.as_ref(), chunk, *column, &image)
+    }
+}
+
+/// Copies an image to a tier and swaps the segment's handle.
+fn put(target: &dyn MemoryTier, chunk: &Chunk, column: usize, image: &Buffer) -> Result<Outcome> {
+    let segment = segment_of(chunk, column)?;
+    let bytes = match target.store(image) {
+        Ok(bytes) => bytes,
+        Err(Error::BudgetExceeded { .. }) => return Ok(Outcome::Full),
+        Err(error) => return Err(error),
+    };
+    let data_type = chunk.schema.field(column).data_type();
+    let column = codec::decode_image(&segment.home, data_type, chunk.rows as usize, &bytes.buffer)?;
+    segment.resident.store(Some(Arc::new(Resident { tier: target.id(), column, bytes })));
+    Ok(Outcome::Moved)
 }
 
 fn segment_of(chunk: &Chunk, column: usize) -> Result<&Segment> {

@@ -15,6 +15,7 @@ use crate::error::{Error, Result};
 use crate::io::RealFiles;
 use crate::io::blocking::BlockingEngine;
 use crate::table::{Chunk, ChunkId, ColumnId, Segment, TableId};
+use crate::tier::ssd::ReadColumn;
 use crate::tier::{Account, codec};
 
 /// Rows of a test chunk.
@@ -59,6 +60,16 @@ impl FakeHome {
         let (chunk, file) = chunk(table, id);
         self.files.lock().insert((chunk.table, chunk.id), file);
         chunk
+    }
+
+    /// A column as a cold read of all of it leaves it; `account` is charged.
+    pub(crate) fn read(&self, chunk: &Arc<Chunk>, column: usize, account: &Arc<Account>) -> ReadColumn {
+        let home = &chunk.segments[column].home;
+        let files = self.files.lock();
+        let stored = codec::stored(home, &files[&(chunk.table, chunk.id)]).unwrap();
+        let bytes = codec::unpacked(home, Buffer::from(stored), &Arc::default()).unwrap();
+        let charge = Some(Arc::new(account.charge_always(bytes.len() as u64)));
+        ReadColumn { chunk: Arc::clone(chunk), column, bytes: Some(bytes), charge }
     }
 }
 

@@ -291,7 +291,7 @@ fn unmet_wish_us(inputs: &Inputs, segment: &SegmentInput, tier: TierId) -> f64 {
 }
 
 /// Expected time of the segment's reads on a tier, in microseconds per epoch.
-fn reading_us(inputs: &Inputs, segment: &SegmentInput, tier: TierId) -> f64 {
+pub(super) fn reading_us(inputs: &Inputs, segment: &SegmentInput, tier: TierId) -> f64 {
     let at = usize::from(tier.0);
     let known = inputs.tiers.get(at);
     known.map_or(0.0, |tier| tier.cost.expected_us(&segment.heat, read_bytes(inputs, segment, at), segment.rows))

@@ -71,6 +71,15 @@ impl Drawn {
         Ok(Self { inputs, origins, plan, policy: policy.kind(), basis, held })
     }
 
+    /// A plan that no policy made.
+    pub(super) fn by_hand(
+        (inputs, origins, held, basis): (Inputs, Vec<Origin>, Vec<u64>, Basis),
+        plan: EpochPlan,
+        policy: PolicyKind,
+    ) -> Self {
+        Self { inputs, origins, plan, policy, basis, held }
+    }
+
     /// Prices with budgets as users set them.
     pub(super) fn prices(&self) -> Vec<TierPrice> {
         let mut prices = self.plan.prices.clone();
@@ -120,6 +129,7 @@ impl Drawn {
                 column: column.to_owned(),
                 from: tier(planned.from),
                 to: tier(planned.to),
+                segments: 1,
                 bytes: planned.bytes,
                 benefit_us: planned.benefit_us,
                 benefit_ns_per_byte: planned.benefit_ns_per_byte,

@@ -21,6 +21,23 @@ impl Gauge {
     }
 }
 
+/// What became of columns that were read from home, since the start of the process.
+#[derive(Debug, Default)]
+pub struct MergeMetrics {
+    /// Segments that came into memory.
+    pub promoted: AtomicU64,
+    /// Their bytes.
+    pub promoted_bytes: AtomicU64,
+    /// Columns that were not worth it, or found no room.
+    pub declined: AtomicU64,
+    /// Columns that nobody had the time to look at.
+    pub forgotten: AtomicU64,
+    /// Segments that made room.
+    pub made_room: AtomicU64,
+    /// Their bytes.
+    pub made_room_bytes: AtomicU64,
+}
+
 /// What the loop did since the start of the process, and figures of its last epoch.
 #[derive(Debug, Default)]
 pub struct TieringMetrics {
@@ -58,6 +75,14 @@ pub struct TieringMetrics {
     pub last_measured_benefit_us: Gauge,
     /// By how much the prediction was off, in parts of it.
     pub last_prediction_error: Gauge,
+    /// What merging did.
+    pub merge: MergeMetrics,
+    /// Times that room was made at once.
+    pub reliefs: AtomicU64,
+    /// Segments dropped then.
+    pub relieved_segments: AtomicU64,
+    /// Their bytes.
+    pub relieved_bytes: AtomicU64,
     moves: [[AtomicU64; MAX_TIERS]; MAX_TIERS],
     moved_bytes: [[AtomicU64; MAX_TIERS]; MAX_TIERS],
 }
@@ -79,6 +104,12 @@ impl TieringMetrics {
                 cell.fetch_add(by, Ordering::Relaxed);
             }
         }
+    }
+
+    pub(super) fn relieved(&self, epoch: &EpochRecord) {
+        self.reliefs.fetch_add(1, Ordering::Relaxed);
+        self.relieved_segments.fetch_add(epoch.moves_done.into(), Ordering::Relaxed);
+        self.relieved_bytes.fetch_add(epoch.moved_bytes, Ordering::Relaxed);
     }
 
     pub(super) fn note(&self, epoch: &EpochRecord) {

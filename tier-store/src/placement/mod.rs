@@ -22,6 +22,7 @@ mod flip;
 pub mod hold;
 mod kept;
 mod measure;
+pub mod merge;
 pub mod metrics;
 pub mod mode;
 pub(crate) mod needs;
@@ -29,6 +30,7 @@ pub mod order;
 pub mod outlook;
 pub mod picture;
 pub mod policy;
+pub mod pressure;
 pub mod record;
 mod reserve;
 mod rest;
@@ -43,14 +45,18 @@ pub use control::Control;
 pub use cost::{PatternCost, TierCost};
 pub use duty::{Duty, TierMask};
 pub use explain::{Basis, Condition, Explanation, Lever, TierOption};
+pub use merge::{MergeKind, MergeOptions};
 pub use metrics::TieringMetrics;
 pub use mode::TieringMode;
 pub use order::{Order, OrderOutcome, OrderReport, Scope};
 pub use outlook::{Outlook, ReadPart};
 pub use picture::Picture;
 pub use policy::PolicyKind;
-pub use record::{EpochRecord, EpochReport, MoveRecord, MoveStatus, TierPrice};
+pub use pressure::Pressure;
+pub use record::{EpochRecord, EpochReport, MoveRecord, MoveStatus, SEVERAL, TierPrice};
 pub use tiering::{EpochRequest, TableSnapshot, Tiering, TieringHost, TieringOptions};
 
+#[cfg(test)]
+mod testing;
 #[cfg(test)]
 mod tests;

@@ -45,6 +45,9 @@ pub struct MoveRecord {
     pub from: String,
     /// Name of the tier it goes to.
     pub to: String,
+    /// Segments it is about: 1, or more where a row sums up moves that were made between epochs.
+    #[serde(default = "one")]
+    pub segments: u64,
     /// Bytes of the segment's image.
     pub bytes: u64,
     /// Expected change of reading time in microseconds per epoch; positive = saved, negative = the price of making room.
@@ -80,6 +83,43 @@ pub struct MoveRecord {
     pub unix_us: u64,
     /// How long it took, in microseconds; 0 when not carried out.
     pub took_us: u64,
+}
+
+fn one() -> u64 {
+    1
+}
+
+/// Stands for several tables or columns in a row that sums up moves.
+pub const SEVERAL: &str = "*";
+
+impl MoveRecord {
+    /// A row that sums up moves of several segments.
+    pub(super) fn of_several(epoch: u64, number: u32, (from, to): (String, String)) -> Self {
+        Self {
+            epoch,
+            number,
+            table: SEVERAL.into(),
+            chunk: 0,
+            column: SEVERAL.into(),
+            from,
+            to,
+            segments: 0,
+            bytes: 0,
+            benefit_us: 0.0,
+            benefit_ns_per_byte: 0.0,
+            price_ns_per_byte: 0.0,
+            runner_up: None,
+            runner_up_us: None,
+            condition: String::new(),
+            measured_us: None,
+            measured_epochs: 0,
+            reason: String::new(),
+            status: MoveStatus::Done,
+            why: None,
+            unix_us: 0,
+            took_us: 0,
+        }
+    }
 }
 
 /// What room on one tier was worth in an epoch.

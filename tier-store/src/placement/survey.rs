@@ -106,7 +106,8 @@ impl Ranks {
     }
 }
 
-fn segment_input(
+/// A segment as planning sees it.
+pub(super) fn segment_input(
     memory: &[Arc<dyn MemoryTier>],
     (heat, rates): (HeatOf<'_>, Option<Rates>),
     chunk: &Chunk,

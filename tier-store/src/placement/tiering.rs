@@ -18,11 +18,13 @@ use super::epoch::{EpochPlan, Inputs};
 use super::hold::Holds;
 use super::kept::Drawn;
 use super::measure::Measuring;
+use super::merge::{MergeKind, MergeOptions, Merging, Offers};
 use super::metrics::TieringMetrics;
 use super::mode::TieringMode;
 use super::needs::Needs;
 use super::picture::Picture;
 use super::policy::{Policy, PolicyKind};
+use super::pressure::Pressure;
 use super::record::{EpochRecord, EpochReport, MoveRecord, MoveStatus};
 use super::solver::Effort;
 use super::words::bytes;
@@ -31,6 +33,7 @@ use crate::error::{Error, Result};
 use crate::heat::decay::{Heat, SegmentHeat, SegmentKey};
 use crate::migrate::{HomeTier, MoveQueue, Mover, Relocation, Verdict};
 use crate::table::{ChunkEntry, Rules, TableId, TableStatistics};
+use crate::tier::ssd::ReadColumn;
 use crate::tier::{Account, MemoryTier};
 
 /// A table as the loop sees it.
@@ -122,6 +125,8 @@ pub struct TieringOptions {
     pub seed: u64,
     /// What the loop does with all tables at first; `None`: what was set last.
     pub mode: Option<TieringMode>,
+    /// What comes into memory between epochs because it was read.
+    pub merge: MergeOptions,
 }
 
 impl Default for TieringOptions {
@@ -136,6 +141,7 @@ impl Default for TieringOptions {
             policy: PolicyKind::default(),
             seed: 0,
             mode: None,
+            merge: MergeOptions::default(),
         }
     }
 }
@@ -166,7 +172,8 @@ impl EpochRequest {
 /// The loop and its controls. Dropping it stops the loop.
 pub struct Tiering {
     pub(super) shared: Arc<Shared>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    /// The loop, who makes room at once and, where something is merged, who does that.
+    threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 pub(super) struct Shared {
@@ -183,7 +190,10 @@ pub(super) struct Shared {
     /// What was proposed last: table, chunk, column, tier.
     pub(super) proposed: Mutex<Vec<(String, u64, String, String)>>,
     calibration: RwLock<Option<Calibration>>,
-    mover: Mover,
+    pub(super) mover: Mover,
+    pub(super) offers: Offers,
+    pub(super) merging: Mutex<Merging>,
+    pub(super) pressure: Arc<Pressure>,
     pub(super) metrics: TieringMetrics,
     pub(super) control: RwLock<Control>,
     pub(super) measuring: Mutex<Measuring>,
@@ -209,6 +219,7 @@ impl std::fmt::Debug for Tiering {
 impl Tiering {
     /// A loop that is not running yet; epochs can be asked for at once.
     pub fn new(host: Weak<dyn TieringHost>, clock: Arc<dyn Clock>, options: TieringOptions) -> Self {
+        let queue_bytes = options.merge.queue_bytes;
         let shared = Shared {
             host,
             clock,
@@ -221,6 +232,9 @@ impl Tiering {
             proposed: Mutex::default(),
             calibration: RwLock::default(),
             mover: Mover::default(),
+            offers: Offers::new(queue_bytes),
+            merging: Mutex::default(),
+            pressure: Arc::default(),
             metrics: TieringMetrics::default(),
             control: RwLock::default(),
             measuring: Mutex::default(),
@@ -228,7 +242,7 @@ impl Tiering {
             signal: Mutex::default(),
             wake: Condvar::new(),
         };
-        Self { shared: Arc::new(shared), thread: Mutex::new(None) }
+        Self { shared: Arc::new(shared), threads: Mutex::default() }
     }
 
     /// Takes up saved heat and calibration (measuring when there is none for these tiers). Call once after opening; the
@@ -254,19 +268,46 @@ impl Tiering {
         Ok(restored)
     }
 
-    /// Starts the loop on its own thread, or changes the interval of the running one.
+    /// Starts the loop on its own thread, or changes the interval of the running one. From now on columns that are offered
+    /// may come into memory.
     pub fn start(&self, interval: Duration) -> Result<()> {
-        let mut thread = self.thread.lock();
+        let mut threads = self.threads.lock();
         self.shared.signal.lock().interval = interval;
-        if thread.is_some() {
+        if !threads.is_empty() {
             self.shared.wake.notify_all();
             return Ok(());
         }
         self.shared.signal.lock().stop = false;
-        let shared = Arc::clone(&self.shared);
-        let spawned = std::thread::Builder::new().name("tiering".into()).spawn(move || shared.run_loop());
-        *thread = Some(spawned.map_err(|error| Error::io("start", "thread tiering", &error))?);
+        let spawn = |name: &'static str, work: fn(&Shared)| {
+            let shared = Arc::clone(&self.shared);
+            let spawned = std::thread::Builder::new().name(name.into()).spawn(move || work(&shared));
+            spawned.map_err(|error| Error::io("start", format!("thread {name}"), &error))
+        };
+        self.shared.pressure.open();
+        threads.push(spawn("tiering", Shared::run_loop)?);
+        threads.push(spawn("relief", Shared::run_relief)?);
+        if self.shared.options.merge.kind != MergeKind::Never {
+            self.shared.offers.open();
+            threads.push(spawn("merging", Shared::run_merges)?);
+        }
         Ok(())
+    }
+
+    /// Where loads say that they find no room.
+    pub fn pressure(&self) -> &Arc<Pressure> {
+        &self.shared.pressure
+    }
+
+    /// True when somebody looks at what is offered.
+    pub fn takes_offers(&self) -> bool {
+        self.shared.offers.is_open()
+    }
+
+    /// Offers columns that were read from home, once their access is counted and nobody needs them any more: those that
+    /// are worth it come into memory without being read again. Never waits.
+    pub fn offer(&self, columns: impl Iterator<Item = ReadColumn>) {
+        let forgotten = self.shared.offers.add(columns);
+        self.shared.metrics.merge.forgotten.fetch_add(forgotten, Ordering::Relaxed);
     }
 
     /// Ends the loop: cancels what it does after the move under way and waits for it.
@@ -274,7 +315,10 @@ impl Tiering {
         self.shared.signal.lock().stop = true;
         self.shared.cancel.store(true, Ordering::Relaxed);
         self.shared.wake.notify_all();
-        if let Some(thread) = self.thread.lock().take() {
+        self.shared.offers.close();
+        self.shared.pressure.close();
+        let threads = std::mem::take(&mut *self.threads.lock());
+        for thread in threads {
             // The last owner of the store may be the loop itself; it ends by the flag then.
             if thread.thread().id() != std::thread::current().id() && thread.join().is_err() {
                 tracing::error!("the tiering thread ended abnormally");
@@ -299,8 +343,8 @@ impl Tiering {
         self.shared.cancel.store(true, Ordering::Relaxed);
     }
 
-    /// Sets the budget of a tier in bytes. What is above a lowered budget leaves with the next epoch; until then nothing
-    /// new is admitted. Fails on an unknown tier, above its maximum, and below what placement rules need.
+    /// Sets the budget of a tier in bytes. What is above a lowered budget leaves at once where the loop runs, else with the
+    /// next epoch; until then nothing new is admitted. Fails on an unknown tier, above its maximum, and below what placement rules need.
     pub fn set_budget(&self, tier: &str, bytes: u64) -> Result<()> {
         let host = self.shared.host()?;
         if bytes < account(host.as_ref(), tier)?.limit_bytes() {
@@ -320,6 +364,10 @@ impl Tiering {
             )));
         }
         account.set_limit_bytes(bytes);
+        let tier = host.memory_tiers().iter().find(|memory| memory.name() == tier).map(|memory| memory.id());
+        if let Some(tier) = tier.filter(|_| account.used_bytes() > bytes) {
+            self.shared.over_budget(tier);
+        }
         Ok(())
     }
 
@@ -449,6 +497,8 @@ impl Shared {
             self.metrics.dry_runs.fetch_add(1, Ordering::Relaxed);
             return Ok(report);
         }
+        let merged = self.merged(host, &report.epoch, report.moves.len());
+        report.moves.extend(merged);
         self.note_given_way(&main.inputs, &main.plan);
         // Should a part of it not be saved, its number is not given again.
         *last = Some(id);

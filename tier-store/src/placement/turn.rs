@@ -30,7 +30,11 @@ impl Shared {
         self.carry_out(host, request, &relocations, report);
         report.epoch.move_us = self.clock.now_us().saturating_sub(start_us);
         let done = |record: &&MoveRecord| record.status == MoveStatus::Done;
-        report.epoch.predicted_us = report.moves.iter().filter(done).map(|record| record.benefit_us).sum();
+        report.epoch.predicted_us = {
+            // What rounds did since the epoch before is not its own.
+            let own = report.moves.iter().take(relocations.len());
+            own.filter(done).map(|record| record.benefit_us).sum()
+        };
         if let Some(drawn) = drawn {
             let moves = drawn.plan.moves.iter().zip(&report.moves);
             let done = moves.filter(|(_, record)| record.status == MoveStatus::Done);

@@ -24,7 +24,7 @@ use crate::heat::{AccessTotals, Pattern};
 use crate::migrate::HomeTier;
 use crate::placement::picture::KEPT_PICTURES;
 use crate::placement::{
-    Calibration, Control, EpochRecord, EpochReport, MoveRecord, Picture, TableSnapshot, TierCost, TieringHost,
+    Calibration, Control, EpochRecord, EpochReport, MoveRecord, Picture, Pressure, TableSnapshot, TierCost, TieringHost,
 };
 use crate::table::delta::SealRule;
 use crate::table::{
@@ -84,6 +84,8 @@ pub struct Core {
     pub(super) seal: SealRule,
     pub(crate) ingest_threads: usize,
     pub(crate) ingest_memory: Arc<IngestMemory>,
+    /// Where new chunks that find no room say so.
+    pub(super) pressure: OnceLock<Arc<Pressure>>,
     /// How new files are compressed; not at all before it is known what the device does.
     pub(super) packing: OnceLock<Packing<'static>>,
     /// Locked for writing while tables come and go and while versions are published.
@@ -144,7 +146,13 @@ impl Core {
         for ((segment, field), tier) in chunk.segments.iter().zip(chunk.schema.fields()).zip(tiers) {
             let Some(tier) = tier.and_then(|id| self.memory_tiers.get(usize::from(id.0))) else { continue };
             let range = segment.home.offset as usize..(segment.home.offset + segment.home.len) as usize;
-            let (Some(stored), true) = (file.get(range), tier.has_room(segment.bytes())) else { continue };
+            let Some(stored) = file.get(range) else { continue };
+            if !tier.has_room(segment.bytes()) {
+                if let Some(pressure) = self.pressure.get() {
+                    pressure.lacks(tier.id(), tier.charged_bytes(segment.bytes() as usize));
+                }
+                continue;
+            }
             let (home, rows) = (&segment.home, chunk.rows as usize);
             let image = codec::image(home, field.data_type(), rows, Buffer::from(stored))?;
             match tier.store(&image) {

@@ -50,17 +50,20 @@ pub use usage::{TableUsage, Usage, usage};
 
 use crate::catalog::{Catalog, Commit, Space};
 use crate::error::Result;
-use crate::placement::{EpochRecord, MoveRecord, TierCost, Tiering, TieringHost};
+use crate::placement::{EpochRecord, MergeOptions, MoveRecord, TierCost, Tiering, TieringHost, TieringOptions};
 use crate::table::ingest::SealedChunk;
 use crate::table::{
     Alteration, DeltaRows, FilterPool, Ingest, IngestMemory, NewRows, NewRule, Rule, RuleChoice, Table,
     TableDefinition, TableName, TableVersion,
 };
-use crate::tier::ssd::SsdTier;
+use crate::tier::ssd::{ColdColumns, SsdTier};
 use crate::tier::{Account, MemoryTier};
 use background::Background;
 use commit::TableWrites;
 pub use compact::{Compacted, CompactionCounters};
+
+/// The part of the I/O budget that finished reads may hold while they wait to come into memory.
+const OFFERED_SHARE: u64 = 8;
 
 /// An open store.
 #[derive(Debug)]
@@ -79,9 +82,14 @@ impl Store {
     pub fn open(options: StoreOptions) -> Result<Arc<Self>> {
         let (tiering_options, interval, seal) = (options.tiering.clone(), options.epoch_interval, options.seal);
         let (compaction_bytes_per_s, compression) = (options.compaction_bytes_per_s, options.compression);
+        let io_budget_bytes = options.io_budget_bytes;
         let core = Arc::new(recovery::open(options)?);
         let host: Arc<dyn TieringHost> = Arc::<Core>::clone(&core);
+        // What waits to come into memory holds the charge of its read.
+        let merge = MergeOptions { queue_bytes: io_budget_bytes / OFFERED_SHARE, ..tiering_options.merge };
+        let tiering_options = TieringOptions { merge, ..tiering_options };
         let tiering = Tiering::new(Arc::downgrade(&host), Arc::clone(&core.clock), tiering_options);
+        let _ = core.pressure.set(Arc::clone(tiering.pressure()));
         tiering.restore()?;
         let _ = core.packing.set(compression.packing(tiering.calibration().as_ref()));
         if let Some(interval) = interval {
@@ -269,6 +277,13 @@ impl Store {
     /// Membership filters of segments.
     pub fn filters(&self) -> &FilterPool {
         &self.core.filters
+    }
+
+    /// Lets go of columns that a scan has read, after it counted its access: see [`Tiering::offer`].
+    pub fn let_go(&self, read: ColdColumns) {
+        if self.tiering.takes_offers() {
+            self.tiering.offer(read.into_read());
+        }
     }
 
     /// The tiering loop.

@@ -139,6 +139,7 @@ fn assemble(options: &StoreOptions, catalog: Arc<Catalog>, next_table: u64) -> R
         ingest_threads: options.ingest_threads,
         ingest_memory: IngestMemory::new(options.ingest_budget_bytes),
         packing: OnceLock::new(),
+        pressure: OnceLock::new(),
         tables: RwLock::new(BTreeMap::new()),
         publications: Mutex::default(),
         compactions: CompactionCounters::default(),

@@ -251,6 +251,11 @@ impl Chunk {
         *self.life.doomed.lock() = Some(Arc::clone(tier));
     }
 
+    /// True when it is no part of its table any more, or not yet.
+    pub(crate) fn is_doomed(&self) -> bool {
+        self.life.doomed.lock().is_some()
+    }
+
     /// The chunk is in the catalog: its file stays.
     pub(crate) fn keep(&self) {
         *self.life.doomed.lock() = None;

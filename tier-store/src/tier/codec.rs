@@ -43,7 +43,7 @@ pub use encode::{
     schema_len,
 };
 pub(crate) use encode::{check_types, encode_again, write_file};
-pub use narrow::{Encoding, StoredColumn, decode_image, decode_stored, image, stored};
+pub use narrow::{Encoding, StoredColumn, decode_image, decode_stored, image, image_of_unpacked, stored};
 pub(crate) use narrow::{may_be_narrow, narrow_column};
 pub use packed::{Packed, unpacked, unpacked_bytes};
 pub use packing::{DecompressionRates, Packing, Rates};

@@ -26,6 +26,7 @@ use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub use cold::{ColdColumns, ColdRead};
 pub use files::StoredFile;
 pub(crate) use flight::Flight;
+pub use flight::ReadColumn;
 use planned::{Planned, bytes_of, together};
 
 use super::codec::{self, Part};

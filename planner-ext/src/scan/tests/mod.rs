@@ -20,6 +20,7 @@ use datafusion::execution::SessionStateBuilder;
 use datafusion::physical_plan::{ExecutionPlan, collect};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use roaring::RoaringBitmap;
+use terrace_tier_store::placement::MergeKind;
 use terrace_tier_store::table::{ChunkAdmission, Resident, Table, TableDefinition, TableName, TableVersion};
 use terrace_tier_store::tier::TierId;
 use terrace_tier_store::tier::codec::decode_image;
@@ -94,10 +95,17 @@ pub struct Fixture {
 impl Fixture {
     /// `chunk_rows` per chunk, all on SSD; `delta` rows on top.
     pub fn new(rng: &mut Rng, count: usize, chunk_rows: u32, delta: usize) -> Self {
+        Self::merging(rng, count, (chunk_rows, delta), MergeKind::Never)
+    }
+
+    /// The same; what is read may come into memory at once.
+    pub fn merging(rng: &mut Rng, count: usize, (chunk_rows, delta): (u32, usize), merge: MergeKind) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let mut options = StoreOptions::new(dir.path());
         options.nvm = Some(NvmOptions { backing: NvmBacking::Emulated, capacity_bytes: 64 << 20, limiter: None });
         options.io_budget_bytes = 1 << 20;
+        (options.tiering.merge.kind, options.tiering.merge.top_percent) = (merge, 100.0);
+        options.epoch_interval = (merge != MergeKind::Never).then_some(std::time::Duration::from_secs(3600));
         let store = Store::open(options).unwrap();
         let mut definition = TableDefinition::new(TableName::new("public", "t"), schema());
         definition.options.chunk_rows = chunk_rows;

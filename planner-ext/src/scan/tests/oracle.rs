@@ -1,7 +1,9 @@
 //! Random tables, placements, deletions and queries give what `MemTable` gives; also the third time, when membership
-//! filters were built by the first two.
+//! filters were built by the first two, and while what is read comes into memory.
 
 use proptest::prelude::*;
+
+use terrace_tier_store::placement::MergeKind;
 
 use super::{Fixture, Rng, lines, run};
 
@@ -87,9 +89,15 @@ proptest! {
         let mut rng = Rng(seed);
         let (rows, delta) = (rng.below(30_000) as usize + 1, rng.below(3) as usize * 700);
         let chunk_rows = [300, 1000, 8192, 9000, 20_000][rng.below(5) as usize];
-        let mut fixture = Fixture::new(&mut rng, rows, chunk_rows, delta);
+        let merge = MergeKind::ALL[rng.below(3) as usize];
+        let mut fixture = Fixture::merging(&mut rng, rows, (chunk_rows, delta), merge);
         let mixed = rng.below(4);
         fixture.place_all(|_, _| if mixed == 3 { rng.below(3) as usize } else { mixed as usize });
+        if merge != MergeKind::Never {
+            // What comes needs the room of what is there.
+            let dram = fixture.store.memory_tiers()[0].account();
+            dram.set_limit_bytes(dram.used_bytes() * 3 / 4 + (256 << 10));
+        }
         if rng.below(2) == 0 {
             fixture.delete(&mut rng, 2 + seed % 50);
         }

@@ -193,7 +193,11 @@ pub fn decode_stored(home: &Home, declared: &DataType, rows: usize, file: &[u8])
 
 /// The image in memory of what lies at a home: the stored bytes themselves when they are the image. Never compressed.
 pub fn image(home: &Home, declared: &DataType, rows: usize, stored: Buffer) -> Result<Buffer> {
-    let stored = unpacked(home, stored, &Arc::default())?;
+    image_of_unpacked(home, declared, rows, unpacked(home, stored, &Arc::default())?)
+}
+
+/// As [`image`], of bytes that were decompressed by [`unpacked`].
+pub fn image_of_unpacked(home: &Home, declared: &DataType, rows: usize, stored: Buffer) -> Result<Buffer> {
     if home.encoding.width().is_none() {
         return Ok(stored);
     }

@@ -9,9 +9,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Wake, Waker};
 
+use arrow::buffer::Buffer;
 use arrow::datatypes::DataType;
 
-use super::flight::Flight;
+use super::flight::{Flight, ReadColumn};
 use super::{SsdCounters, enclosing_bytes};
 use crate::clock::Clock;
 use crate::error::{Error, Result};
@@ -30,7 +31,14 @@ pub struct ColdColumns {
     pub wait_us: u64,
     /// Whoever wants these columns now shares them. They hold the I/O account's charge, which ends here, while the columns
     /// live on.
-    _flights: Vec<Arc<Flight>>,
+    flights: Vec<Arc<Flight>>,
+}
+
+impl ColdColumns {
+    /// The same for whoever wants to keep columns in memory, now that nobody here needs them any more.
+    pub fn into_read(self) -> impl Iterator<Item = ReadColumn> {
+        self.flights.into_iter().filter_map(|flight| flight.read())
+    }
 }
 
 /// A future of [`ColdColumns`].
@@ -97,7 +105,7 @@ impl ColdRead {
         self.counters.read_bytes.fetch_add(self.bytes_read, Ordering::Relaxed);
         self.counters.wait_us.fetch_add(wait_us, Ordering::Relaxed);
         let (columns, flights) = (std::mem::take(&mut self.columns), std::mem::take(&mut self.flights));
-        ColdColumns { columns, bytes_read: self.bytes_read, wait_us, _flights: flights }
+        ColdColumns { columns, bytes_read: self.bytes_read, wait_us, flights }
     }
 }
 
@@ -157,19 +165,20 @@ fn wrong_checksum(chunk: &Chunk, column: usize, block: usize) -> Error {
     Error::Corrupt { path: chunk.path.clone(), what }
 }
 
-/// The column that was read: one buffer, or one for each range of the part.
+/// The column that was read, from one buffer, or from one for each range of the part; of a whole one also its bytes.
 pub(super) fn decoded(
     chunk: &Chunk,
     (column, part): (usize, Option<&Part>),
     mut reads: Vec<AlignedBuffer>,
     pool: &Arc<BufferPool>,
-) -> Result<StoredColumn> {
+) -> Result<(StoredColumn, Option<Buffer>)> {
     let (rows, located) = (chunk.rows as usize, |error| located(error, chunk, column));
     let Some(part) = part else {
         let stored = reads.pop().ok_or(Error::Cancelled)?;
         let (home, declared) = verified(chunk, column, stored.as_slice())?;
         let bytes = codec::unpacked(home, stored.into_arrow(None), pool).map_err(located)?;
-        return StoredColumn::decode_unpacked(home, declared, rows, &bytes).map_err(located);
+        let decoded = StoredColumn::decode_unpacked(home, declared, rows, &bytes).map_err(located)?;
+        return Ok((decoded, Some(bytes)));
     };
     if reads.len() != part.ranges().len() {
         return Err(Error::Cancelled);
@@ -182,7 +191,7 @@ pub(super) fn decoded(
     let mut image = AlignedBuffer::zeroed(pool, part.image_bytes(home))?;
     let read: Vec<&[u8]> = reads.iter().map(AlignedBuffer::as_slice).collect();
     part.place(home, &read, image.window_mut());
-    part.decode(home, declared, rows, &image.into_arrow(None)).map_err(located)
+    Ok((part.decode(home, declared, rows, &image.into_arrow(None)).map_err(located)?, None))
 }
 
 /// Names file, chunk and column in an error of the codec.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
+use arrow::buffer::Buffer;
 use parking_lot::Mutex;
 
 use super::{SsdCounters, cold};
@@ -32,14 +33,27 @@ pub(crate) struct Flight {
     wakers: Arc<Wakers>,
     pool: Arc<BufferPool>,
     counters: Arc<SsdCounters>,
-    _charge: Arc<Charge>,
+    charge: Arc<Charge>,
 }
 
 #[derive(Debug)]
 enum State {
     /// One read for all of the column, or one for each range of the part.
     Reading(Vec<Read>),
-    Done(Result<StoredColumn>),
+    Done(Result<(StoredColumn, Option<Buffer>)>),
+}
+
+/// A column that was read and verified, on its way into memory: whoever has it holds the charge of the read.
+#[derive(Debug)]
+pub struct ReadColumn {
+    /// The chunk.
+    pub chunk: Arc<Chunk>,
+    /// Position of the column.
+    pub column: usize,
+    /// Its stored bytes, decompressed; `None`: only a part of it was read.
+    pub(crate) bytes: Option<Buffer>,
+    /// Shared by all columns that were read together.
+    pub(crate) charge: Option<Arc<Charge>>,
 }
 
 #[derive(Debug)]
@@ -79,7 +93,7 @@ impl Flight {
         reads.iter().for_each(|handle| handle.hold(Arc::clone(&charge)));
         let state = Mutex::new(State::Reading(reads.into_iter().map(Read::Pending).collect()));
         let (arrived, wakers) = (AtomicBool::new(false), Arc::default());
-        Arc::new(Self { chunk, file, column, part, state, arrived, wakers, pool, counters, _charge: charge })
+        Arc::new(Self { chunk, file, column, part, state, arrived, wakers, pool, counters, charge })
     }
 
     /// True when it ended with an error: who comes now tries again.
@@ -138,12 +152,22 @@ impl Flight {
             *state = State::Done(self.decoded(read));
         }
         Poll::Ready(match state {
-            State::Done(column) => column.clone(),
+            State::Done(done) => done.as_ref().map(|(column, _)| column.clone()).map_err(Error::clone),
             State::Reading(_) => Err(Error::Cancelled),
         })
     }
 
-    fn decoded(&self, read: Vec<AlignedBuffer>) -> Result<StoredColumn> {
+    /// What was read; `None` when nothing was. Of a part nothing is held but its place.
+    pub(super) fn read(&self) -> Option<ReadColumn> {
+        let bytes = match &*self.state.try_lock()? {
+            State::Done(Ok((_, bytes))) => bytes.clone(),
+            _ => return None,
+        };
+        let charge = bytes.is_some().then(|| Arc::clone(&self.charge));
+        Some(ReadColumn { chunk: Arc::clone(&self.chunk), column: self.column, bytes, charge })
+    }
+
+    fn decoded(&self, read: Vec<AlignedBuffer>) -> Result<(StoredColumn, Option<Buffer>)> {
         cold::decoded(&self.chunk, (self.column, self.part.as_ref()), read, &self.pool).inspect_err(|error| {
             self.counters.corrupt.fetch_add(1, Ordering::Relaxed);
             if let Some(segment) = self.chunk.segments.get(self.column) {

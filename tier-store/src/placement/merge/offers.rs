@@ -1,0 +1,129 @@
+//! Columns that were read from home and that nobody needs any more, until a round looks at them.
+//!
+//! They hold the charge of their reads, so the queue is short: what comes while it is full is forgotten. Columns that were
+//! read together share memory and charge, and wait together.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::tier::ssd::ReadColumn;
+
+/// Reads that wait at most, however small.
+const MOST: usize = 1024;
+
+/// Columns that were read together.
+#[derive(Debug)]
+pub(super) struct Offer {
+    pub(super) columns: Vec<ReadColumn>,
+    bytes: u64,
+}
+
+/// The queue.
+#[derive(Debug)]
+pub(in crate::placement) struct Offers {
+    open: AtomicBool,
+    limit_bytes: u64,
+    queue: Mutex<Queue>,
+    wake: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    offers: VecDeque<Offer>,
+    bytes: u64,
+    stop: bool,
+}
+
+impl Offers {
+    /// A closed queue: it forgets everything.
+    pub(in crate::placement) fn new(limit_bytes: u64) -> Self {
+        Self { open: AtomicBool::new(false), limit_bytes, queue: Mutex::default(), wake: Condvar::new() }
+    }
+
+    /// From now on somebody runs rounds.
+    pub(in crate::placement) fn open(&self) {
+        self.queue.lock().stop = false;
+        self.open.store(true, Ordering::Relaxed);
+    }
+
+    /// Forgets what waits and what comes, and ends [`Offers::wait`].
+    pub(in crate::placement) fn close(&self) {
+        self.open.store(false, Ordering::Relaxed);
+        let mut queue = self.queue.lock();
+        *queue = Queue { stop: true, ..Queue::default() };
+        self.wake.notify_all();
+    }
+
+    pub(in crate::placement) fn is_open(&self) -> bool {
+        self.open.load(Ordering::Relaxed)
+    }
+
+    /// Takes what there is room for; how many columns are forgotten.
+    pub(in crate::placement) fn add(&self, columns: impl Iterator<Item = ReadColumn>) -> u64 {
+        let at_home = |read: &ReadColumn| {
+            let segment = read.chunk.segments.get(read.column);
+            segment.is_some_and(|segment| segment.resident.load().is_none())
+        };
+        let mut forgotten = 0;
+        let mut queue = self.queue.lock();
+        for offer in together(columns.filter(at_home)) {
+            let room = queue.bytes + offer.bytes <= self.limit_bytes || queue.bytes == 0;
+            if queue.stop || !room || queue.offers.len() >= MOST {
+                forgotten += offer.columns.len() as u64;
+                continue;
+            }
+            queue.bytes += offer.bytes;
+            queue.offers.push_back(offer);
+        }
+        if !queue.offers.is_empty() {
+            self.wake.notify_one();
+        }
+        forgotten
+    }
+
+    /// Waits until something is offered; false once the queue is closed.
+    pub(in crate::placement) fn wait(&self) -> bool {
+        let mut queue = self.queue.lock();
+        while queue.offers.is_empty() && !queue.stop {
+            self.wake.wait(&mut queue);
+        }
+        !queue.stop
+    }
+
+    /// What was offered first.
+    pub(super) fn take(&self) -> Option<Offer> {
+        let mut queue = self.queue.lock();
+        let offer = queue.offers.pop_front()?;
+        queue.bytes -= offer.bytes;
+        Some(offer)
+    }
+
+    /// Forgets what waits; how many columns.
+    pub(super) fn forget(&self) -> u64 {
+        let mut queue = self.queue.lock();
+        queue.bytes = 0;
+        let offers = std::mem::take(&mut queue.offers);
+        drop(queue);
+        offers.iter().map(|offer| offer.columns.len() as u64).sum()
+    }
+}
+
+/// One offer for each charge.
+fn together(columns: impl Iterator<Item = ReadColumn>) -> Vec<Offer> {
+    let mut offers: Vec<Offer> = Vec::new();
+    for read in columns {
+        let charge = |read: &ReadColumn| read.charge.as_ref().map(Arc::as_ptr);
+        let first = |offer: &Offer| offer.columns.first().and_then(charge);
+        match offers.iter_mut().find(|offer| charge(&read).is_some() && first(offer) == charge(&read)) {
+            Some(offer) => offer.columns.push(read),
+            None => {
+                let bytes = read.charge.as_ref().map_or(0, |charge| charge.bytes());
+                offers.push(Offer { columns: vec![read], bytes });
+            }
+        }
+    }
+    offers
+}

@@ -1,0 +1,294 @@
+//! One round: what was offered is looked at, and what is worth it comes into memory.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::ledger::{Ledger, Now, Stamp, Uses, Victim};
+use super::tally::Tally;
+use super::{MergeKind, Rank};
+use crate::error::{Error, Result};
+use crate::heat::decay::SegmentKey;
+use crate::migrate::{Outcome, Relocation};
+use crate::placement::epoch::SegmentInput;
+use crate::placement::mode::TieringMode;
+use crate::placement::policy::PolicyKind;
+use crate::placement::record::{EpochRecord, MoveRecord};
+use crate::placement::survey::tier_names;
+use crate::placement::tiering::{Shared, TableSnapshot, TieringHost};
+use crate::tier::TierId;
+use crate::tier::ssd::ReadColumn;
+
+/// How long a ledger is used at least, and for how many times as long as it took to make.
+const LEDGER_US: u64 = 1_000_000;
+const LEDGER_SHARE: u64 = 50;
+/// Offers looked at in one round: an epoch waits no longer than for these.
+const ROUND_OFFERS: usize = 16;
+/// Segments that make room for one.
+const MOST_VICTIMS: usize = 64;
+/// The longest pause after a round.
+const NAP: Duration = Duration::from_millis(50);
+
+/// What rounds keep.
+#[derive(Debug, Default)]
+pub(in crate::placement) struct Merging {
+    ledger: Option<Ledger>,
+    uses: Uses,
+    tally: Tally,
+    round: i64,
+    /// When the rate allows the next copy.
+    free_at_us: u64,
+}
+
+/// What became of a column.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Promoted,
+    Declined,
+}
+
+impl Shared {
+    /// Runs rounds until the offers are closed.
+    pub(in crate::placement) fn run_merges(&self) {
+        while self.offers.wait() {
+            match self.merge_round() {
+                Ok(()) => {}
+                Err(Error::Cancelled) => return,
+                Err(error) => {
+                    self.forget();
+                    tracing::warn!(%error, "what was read does not come into memory before the next epoch");
+                }
+            }
+            let free_at_us = self.merging.lock().free_at_us;
+            let pause = Duration::from_micros(free_at_us.saturating_sub(self.clock.now_us()));
+            if !pause.is_zero() {
+                self.clock.sleep(pause.min(NAP));
+            }
+        }
+    }
+
+    fn forget(&self) {
+        let forgotten = self.offers.forget();
+        self.metrics.merge.forgotten.fetch_add(forgotten, Ordering::Relaxed);
+    }
+
+    /// Looks at what was offered, unless an epoch or an order has the turn. Fails with [`Error::Cancelled`] when the store
+    /// is closing.
+    pub(in crate::placement) fn merge_round(&self) -> Result<()> {
+        let Some(turn) = self.turn.try_lock() else {
+            self.forget();
+            return Ok(());
+        };
+        let host = self.host()?;
+        let host = host.as_ref();
+        let control = self.control.read().clone();
+        let moves = control.is_running() && control.mode == TieringMode::Auto;
+        if !moves || self.is_stopping() {
+            self.forget();
+            return Ok(());
+        }
+        let mut tables = host.tables();
+        tables.sort_by_key(|table| table.id);
+        let merging = &mut *self.merging.lock();
+        merging.round += 1;
+        let mut ledger = self.ledger(host, &tables, *turn, merging)?;
+        for _ in 0..ROUND_OFFERS {
+            let Some(offer) = self.offers.take() else { break };
+            for read in &offer.columns {
+                let fate = self.consider((host, &tables), (&mut ledger, merging), read);
+                let counter = match fate.unwrap_or(Fate::Declined) {
+                    Fate::Promoted => &self.metrics.merge.promoted,
+                    Fate::Declined => &self.metrics.merge.declined,
+                };
+                counter.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        merging.ledger = Some(ledger);
+        Ok(())
+    }
+
+    /// The ledger, if it is still good, else a new one.
+    fn ledger(
+        &self,
+        host: &dyn TieringHost,
+        tables: &[TableSnapshot],
+        epoch: Option<u64>,
+        merging: &mut Merging,
+    ) -> Result<Ledger> {
+        let (stamp, start_us) = (Stamp::of(host, tables, epoch), self.clock.now_us());
+        let old = merging.ledger.take().filter(|ledger| {
+            let age_us = start_us.saturating_sub(ledger.built_us);
+            ledger.stamp == stamp && age_us <= LEDGER_US.max(ledger.took_us * LEDGER_SHARE)
+        });
+        if let Some(ledger) = old {
+            return Ok(ledger);
+        }
+        let seen = self.seen_heat(tables, true);
+        let (mut inputs, origins) = self.inputs(host, tables, seen.as_ref())?;
+        self.mark(&mut inputs, epoch.unwrap_or(0) + 1);
+        let rates = self.calibrated(host)?.rates();
+        let options = &self.options.merge;
+        let rank = Rank::of(options.kind, self.policy.kind());
+        let heat = self.heat.read();
+        let now = self.now(host, &heat, merging.round);
+        let uses = (&mut merging.uses, &now);
+        let mut ledger = Ledger::of((inputs, &origins), (stamp, tables), (rank, options, rates), uses);
+        ledger.built_us = self.clock.now_us();
+        ledger.took_us = ledger.built_us.saturating_sub(start_us);
+        Ok(ledger)
+    }
+
+    fn now<'a>(&self, host: &'a dyn TieringHost, heat: &'a crate::heat::decay::Heat, round: i64) -> Now<'a> {
+        Now { host, heat, half_life_epochs: self.options.half_life_epochs, round }
+    }
+
+    /// Brings a column into memory if that is worth it; `None` when it is no longer of interest.
+    fn consider(
+        &self,
+        (host, tables): (&dyn TieringHost, &[TableSnapshot]),
+        (ledger, merging): (&mut Ledger, &mut Merging),
+        read: &ReadColumn,
+    ) -> Option<Fate> {
+        let (chunk, options) = (&read.chunk, &self.options.merge);
+        let segment = chunk.segments.get(read.column)?;
+        let table = tables.iter().find(|table| table.id == chunk.table && table.mode == TieringMode::Auto)?;
+        let columns = &table.chunks.first()?.chunk.segments;
+        let is_there = columns.iter().any(|known| known.column == segment.column) && !chunk.is_doomed();
+        if !is_there || segment.constant.is_some() || segment.resident.load().is_some() {
+            return None;
+        }
+        let heat = self.heat.read();
+        let now = self.now(host, &heat, merging.round);
+        let duty = ledger.duty(&SegmentKey::of(chunk, segment))?;
+        let input = ledger.input(chunk, segment, duty, &now);
+        let is_worth_it = match options.kind {
+            MergeKind::Never => false,
+            MergeKind::Always => read.bytes.is_some(),
+            MergeKind::Selective => ledger.is_top(&input),
+        };
+        if !is_worth_it {
+            return Some(Fate::Declined);
+        }
+        let home = TierId(host.memory_tiers().len() as u8);
+        for tier in (0..home.0).map(TierId) {
+            let open = duty.allows(tier) && duty.preferred.is_none_or(|preferred| preferred == tier);
+            if open && self.make_room((&now, tier), (ledger, merging), &input) {
+                return Some(self.promote((&now, tier), (ledger, merging), (read, &input)));
+            }
+        }
+        Some(Fate::Declined)
+    }
+
+    /// True when there is room for a segment on a tier, or was made.
+    fn make_room(
+        &self,
+        (now, tier): (&Now<'_>, TierId),
+        (ledger, merging): (&mut Ledger, &mut Merging),
+        input: &SegmentInput,
+    ) -> bool {
+        let Some(target) = now.host.memory_tiers().get(usize::from(tier.0)) else { return false };
+        let (account, charged_bytes) = (target.account(), input.charged_on(tier));
+        if charged_bytes > account.limit_bytes() {
+            return false;
+        }
+        let lacking_bytes = (account.used_bytes() + charged_bytes).saturating_sub(account.limit_bytes());
+        let worth_us = match self.options.merge.kind {
+            MergeKind::Selective => ledger.net_us(input, tier),
+            _ => f64::INFINITY,
+        };
+        if lacking_bytes == 0 || worth_us <= 0.0 {
+            return worth_us > 0.0;
+        }
+        // What lies somewhere stays there under this one.
+        if self.policy.kind() == PolicyKind::Static {
+            return false;
+        }
+        let (mut victims, mut freed_bytes, mut lost_us) = (Vec::new(), 0, 0.0);
+        while freed_bytes < lacking_bytes && lost_us < worth_us && victims.len() < MOST_VICTIMS {
+            let Some(victim) = ledger.pop(tier, (&mut merging.uses, now)) else { break };
+            freed_bytes += victim.charged_bytes;
+            lost_us += victim.benefit_us.max(0.0);
+            victims.push(victim);
+        }
+        if freed_bytes < lacking_bytes || lost_us >= worth_us {
+            victims.into_iter().for_each(|victim| ledger.push(tier, victim.place));
+            return false;
+        }
+        victims.into_iter().for_each(|victim| self.evict((now, tier), (ledger, merging), victim));
+        // Somebody may still read what lay there.
+        target.has_room(input.bytes)
+    }
+
+    /// Takes a segment off its tier: to a slower one in memory with free room, else to its home.
+    fn evict(&self, (now, from): (&Now<'_>, TierId), (ledger, merging): (&mut Ledger, &mut Merging), victim: Victim) {
+        let Victim { place, chunk, bytes, .. } = victim;
+        let memory = now.host.memory_tiers();
+        let Some(segment) = chunk.segments.get(place.column) else { return };
+        let slower = memory.iter().skip(usize::from(from.0) + 1);
+        let open = slower.map(|tier| (tier.id(), tier)).find(|(id, t)| place.duty.allows(*id) && t.has_room(bytes));
+        let to = open.map_or(TierId(memory.len() as u8), |(id, _)| id);
+        let input = ledger.input(&chunk, segment, place.duty, now);
+        let loss_us = ledger.benefit_us(&input, from) - ledger.benefit_us(&input, to);
+        let relocation = Relocation { chunk: Arc::clone(&chunk), column: place.column, from, to };
+        let start_us = self.clock.now_us();
+        match self.mover.try_move(memory, now.host.home(), &relocation) {
+            Ok(Outcome::Moved) => {
+                let took_us = self.clock.now_us().saturating_sub(start_us);
+                merging.tally.add((from, to), bytes, -loss_us, (self.clock.unix_us(), took_us));
+                self.metrics.moved(from, to, bytes);
+                self.metrics.merge.made_room.fetch_add(1, Ordering::Relaxed);
+                self.metrics.merge.made_room_bytes.fetch_add(bytes, Ordering::Relaxed);
+                ledger.sank(to, place);
+            }
+            Ok(Outcome::Full | Outcome::Stale(_)) => {}
+            Err(error) => tracing::debug!(%error, "a segment does not make room"),
+        }
+    }
+
+    /// Copies what was read, or reads the rest of it, and swaps.
+    fn promote(
+        &self,
+        (now, to): (&Now<'_>, TierId),
+        (ledger, merging): (&mut Ledger, &mut Merging),
+        (read, input): (&ReadColumn, &SegmentInput),
+    ) -> Fate {
+        let (memory, home) = (now.host.memory_tiers(), now.host.home());
+        let from = TierId(memory.len() as u8);
+        let relocation = Relocation { chunk: Arc::clone(&read.chunk), column: read.column, from, to };
+        let start_us = self.clock.now_us();
+        let moved = match &read.bytes {
+            Some(unpacked) => self.mover.try_promote(memory, &relocation, unpacked),
+            None => self.mover.try_move(memory, home, &relocation),
+        };
+        if let Err(error) = &moved {
+            tracing::debug!(%error, "a segment does not come into memory");
+        }
+        if !matches!(moved, Ok(Outcome::Moved)) {
+            return Fate::Declined;
+        }
+        let now_us = self.clock.now_us();
+        if let Some(rate) = self.options.background_bytes_per_s {
+            merging.free_at_us = merging.free_at_us.max(start_us) + input.bytes * 1_000_000 / rate.max(1);
+        }
+        let (benefit_us, took_us) = (ledger.benefit_us(input, to), now_us.saturating_sub(start_us));
+        merging.tally.add((from, to), input.bytes, benefit_us, (self.clock.unix_us(), took_us));
+        self.metrics.moved(from, to, input.bytes);
+        self.metrics.merge.promoted_bytes.fetch_add(input.bytes, Ordering::Relaxed);
+        ledger.promoted((&read.chunk, read.column), (input, to), (&mut merging.uses, now));
+        Fate::Promoted
+    }
+
+    /// What rounds did since the last call, to be logged with an epoch; the numbers of the rows begin at `first`.
+    pub(in crate::placement) fn merged(
+        &self,
+        host: &dyn TieringHost,
+        epoch: &EpochRecord,
+        first: usize,
+    ) -> Vec<MoveRecord> {
+        let options = &self.options.merge;
+        let names = tier_names(host);
+        let name = |tier: TierId| names.get(usize::from(tier.0)).cloned().unwrap_or_default();
+        let rank = Rank::of(options.kind, self.policy.kind());
+        self.merging.lock().tally.rows((options, rank), (epoch, first as u32), name)
+    }
+}

@@ -1,0 +1,274 @@
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::disallowed_methods)]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+
+use super::*;
+use crate::heat::{Pattern, SegmentKey};
+use crate::placement::testing::FakeHost;
+use crate::placement::tiering::Tiering;
+use crate::placement::{EpochRequest, MoveStatus, SEVERAL, TieringMode, TieringOptions};
+use crate::table::{NewRule, RuleKind, RuleRows, Rules};
+use crate::tier::Account;
+use crate::tier::ssd::ReadColumn;
+
+/// What an `id` column is charged.
+const ONE: u64 = 8192;
+/// Room for three of them.
+const THREE: u64 = 3 * ONE;
+
+/// A store, its loop, and the account of its cold reads.
+struct Setup {
+    host: Arc<FakeHost>,
+    tiering: Tiering,
+    io: Arc<Account>,
+}
+
+impl Setup {
+    /// The queue is open, but rounds run only when a test runs them.
+    fn new(dram_bytes: u64, kind: MergeKind, policy: PolicyKind, top_percent: f64) -> Self {
+        let host = FakeHost::new(dram_bytes, Arc::default()).with_usual_costs();
+        let merge = MergeOptions { kind, top_percent, queue_bytes: 64 << 10 };
+        let options = TieringOptions { policy, merge, background_bytes_per_s: None, ..TieringOptions::default() };
+        let tiering = host.tiering_with(options);
+        if kind != MergeKind::Never {
+            tiering.shared.offers.open();
+        }
+        Self { host, tiering, io: Account::new("io", u64::MAX) }
+    }
+
+    fn cache(dram_bytes: u64, policy: PolicyKind) -> Self {
+        Self::new(dram_bytes, MergeKind::Always, policy, 5.0)
+    }
+
+    fn cold(&self, chunk: usize) -> ReadColumn {
+        self.host.home.read(&self.host.chunks[chunk].chunk, 0, &self.io)
+    }
+
+    /// A scan of a chunk's `id`, cold or not, and a round.
+    fn scan(&self, chunk: usize) {
+        self.host.read(chunk, 1);
+        if !self.host.resident().contains(&(chunk as u64)) {
+            self.tiering.offer([self.cold(chunk)].into_iter());
+        }
+        self.round();
+    }
+
+    fn round(&self) {
+        self.tiering.shared.merge_round().unwrap();
+        assert_eq!(self.io.used_bytes(), 0, "a round leaves no read behind");
+        let account = self.host.tiers[0].account();
+        assert!(account.used_bytes() <= account.limit_bytes(), "over the budget");
+    }
+
+    fn scans(&self, chunks: &[usize]) -> Vec<u64> {
+        chunks.iter().for_each(|chunk| self.scan(*chunk));
+        self.host.resident()
+    }
+
+    fn epoch(&self) -> Vec<crate::placement::MoveRecord> {
+        self.tiering.run_epoch(EpochRequest::now("test")).unwrap().moves
+    }
+}
+
+#[test]
+fn lru_makes_room_by_what_was_read_longest_ago() {
+    let setup = Setup::cache(THREE, PolicyKind::Lru);
+    assert_eq!(setup.scans(&[0, 1, 2]), [0, 1, 2], "there is free room");
+    assert_eq!(setup.host.home.reads.load(Ordering::Relaxed), 0, "nothing was read again");
+    assert_eq!(setup.scans(&[0, 3]), [0, 2, 3], "1 was read before 2 and 0");
+    assert_eq!(setup.scans(&[2, 4]), [2, 3, 4], "0 was read before 3 came, 2 after");
+    assert_eq!(setup.scans(&[5]), [2, 4, 5]);
+    // An epoch in between forgets nothing.
+    setup.epoch();
+    let before = setup.host.resident();
+    assert_eq!(before.len(), 3);
+    let after = setup.scans(&[6]);
+    assert!(after.contains(&6) && after.len() == 3 && !after.contains(&2), "{before:?} {after:?}");
+}
+
+#[test]
+fn lfu_makes_room_by_what_is_read_least_often() {
+    let setup = Setup::cache(THREE, PolicyKind::Lfu);
+    assert_eq!(setup.scans(&[0, 0, 0, 1, 1, 2]), [0, 1, 2]);
+    assert_eq!(setup.scans(&[3]), [0, 1, 3], "2 was read once");
+    assert_eq!(setup.scans(&[1, 4]), [0, 1, 4], "a cache takes what comes");
+}
+
+#[test]
+fn other_policies_make_room_by_least_benefit_and_static_by_none() {
+    let setup = Setup::cache(THREE, PolicyKind::Optimal);
+    setup.host.read(1, 9);
+    assert_eq!(setup.scans(&[0, 1, 2, 2, 3]), [1, 2, 3]);
+    let fixed = Setup::cache(THREE, PolicyKind::Static);
+    assert_eq!(fixed.scans(&[0, 1, 2, 3, 3, 3]), [0, 1, 2]);
+}
+
+#[test]
+fn selective_takes_the_best_and_only_for_less() {
+    let setup = Setup::new(THREE, MergeKind::Selective, PolicyKind::Optimal, 15.0);
+    // 20 segments: three are among the best 15 %.
+    for (chunk, reads) in [(0, 50), (1, 40), (2, 30), (3, 20), (4, 10)] {
+        setup.host.read(chunk, reads);
+    }
+    assert_eq!(setup.scans(&[4, 3, 0, 2, 1]), [0, 1, 2], "4 and 3 are not among the three best");
+    assert_eq!(setup.scans(&[3, 4]), [0, 1, 2]);
+    setup.host.read(3, 100);
+    assert_eq!(setup.scans(&[3]), [0, 1, 3], "2 saves least");
+    let counts = &setup.tiering.metrics().merge;
+    let counted = [&counts.promoted, &counts.made_room, &counts.declined].map(|count| count.load(Ordering::Relaxed));
+    assert_eq!(counted, [4, 1, 4]);
+}
+
+#[test]
+fn of_a_part_that_was_read_the_rest_is_read_where_that_pays() {
+    let part = |setup: &Setup, chunk: usize| {
+        setup.host.read(chunk, 5);
+        setup.tiering.offer([ReadColumn { bytes: None, charge: None, ..setup.cold(chunk) }].into_iter());
+        setup.round();
+        (setup.host.resident(), setup.host.home.reads.load(Ordering::Relaxed))
+    };
+    let selective = Setup::new(THREE, MergeKind::Selective, PolicyKind::Optimal, 100.0);
+    assert_eq!(part(&selective, 4), (vec![4], 1));
+    let cache = Setup::cache(THREE, PolicyKind::Lru);
+    assert_eq!(part(&cache, 4), (Vec::new(), 0), "a cache keeps what it has, and has no more");
+}
+
+#[test]
+fn rules_and_modes_hold_between_epochs_too() {
+    let setup = Setup::cache(2 * ONE, PolicyKind::Lru);
+    let wish = |kind, tier: &str, first: u64| NewRule {
+        kind,
+        tier: tier.into(),
+        columns: Vec::new(),
+        rows: RuleRows::Chunks([crate::table::ChunkId(first)].into_iter().collect()),
+    };
+    let rules = [(RuleKind::Exclude, "dram", 1), (RuleKind::Exclude, "ssd", 2), (RuleKind::Prefer, "ssd", 3)];
+    let rules =
+        rules.into_iter().fold(Rules::default(), |rules, (kind, tier, chunk)| rules.with(wish(kind, tier, chunk), 0).0);
+    *setup.host.rules.lock() = Arc::new(rules);
+    assert_eq!(setup.scans(&[2, 1, 3, 4]), [2, 4]);
+    assert_eq!(setup.scans(&[5, 6]), [2, 6], "2 must not lie at home");
+    *setup.host.mode.lock() = TieringMode::Advise;
+    assert_eq!(setup.scans(&[7]), [2, 6]);
+    *setup.host.mode.lock() = TieringMode::Auto;
+    for mode in [TieringMode::Off, TieringMode::Advise] {
+        setup.tiering.set_first_mode(mode);
+        assert_eq!(setup.scans(&[7]), [2, 6], "{mode:?}");
+    }
+    setup.tiering.set_first_mode(TieringMode::Auto);
+    setup.tiering.freeze().unwrap();
+    assert_eq!(setup.scans(&[7]), [2, 6]);
+    setup.tiering.unfreeze().unwrap();
+    assert_eq!(setup.scans(&[7]), [2, 7]);
+}
+
+#[test]
+fn what_nobody_has_time_for_is_forgotten_and_holds_nothing() {
+    let setup = Setup::cache(THREE, PolicyKind::Lru);
+    let turn = setup.tiering.shared.turn.lock();
+    setup.scan(0);
+    assert!(setup.host.resident().is_empty(), "an epoch has the turn");
+    drop(turn);
+    // 64 KiB may wait.
+    let bytes = setup.cold(0).bytes.unwrap().len() as u64;
+    let many = (0..10).flat_map(|_| (0..10).map(|chunk| setup.cold(chunk)));
+    setup.tiering.offer(many);
+    assert!(setup.io.used_bytes() <= 64 << 10 && setup.io.used_bytes() + bytes > 64 << 10);
+    assert!(setup.tiering.metrics().merge.forgotten.load(Ordering::Relaxed) > 0);
+    setup.tiering.stop();
+    assert_eq!(setup.io.used_bytes(), 0);
+    setup.tiering.offer([setup.cold(0)].into_iter());
+    assert_eq!(setup.io.used_bytes(), 0, "it is closed");
+}
+
+#[test]
+fn an_epoch_logs_a_row_for_each_direction() {
+    let setup = Setup::cache(THREE, PolicyKind::Lru);
+    setup.scans(&[0, 1, 2, 3]);
+    let rows: Vec<_> = setup.epoch().into_iter().filter(|record| record.table == SEVERAL).collect();
+    let said = |at: usize| (rows[at].from.as_str(), rows[at].to.as_str(), rows[at].segments, rows[at].bytes);
+    assert_eq!((rows.len(), said(0), said(1)), (2, ("dram", "ssd", 1, 8000), ("ssd", "dram", 4, 32_000)));
+    assert!(rows.iter().all(|row| row.status == MoveStatus::Done && row.column == SEVERAL));
+    assert_eq!(
+        rows[0].reason,
+        "made room for what was promoted on read: 1 segment since the epoch before; the least recently read first"
+    );
+    assert_eq!(rows[1].reason, "promoted on read: 4 segments since the epoch before, read from ssd; merge = always");
+    assert!(rows[1].benefit_us > 0.0 && rows[0].benefit_us < 0.0);
+    let numbers: Vec<u32> = setup.host.saved.lock().epochs[0].moves.iter().map(|record| record.number).collect();
+    assert_eq!(numbers, (0..numbers.len() as u32).collect::<Vec<_>>());
+    assert!(setup.epoch().iter().all(|record| record.table != SEVERAL), "each is logged once");
+}
+
+#[test]
+fn the_heat_of_this_moment_is_what_the_next_epoch_will_see() {
+    let setup = Setup::new(THREE, MergeKind::Never, PolicyKind::Optimal, 5.0);
+    let chunk = &setup.host.chunks[3].chunk;
+    let key = SegmentKey::of(chunk, &chunk.segments[0]);
+    for reads in [4, 0, 7] {
+        setup.host.read(3, reads);
+        let before = setup.tiering.with_heat(|heat| heat.now(chunk, &chunk.segments[0], 3.0));
+        setup.epoch();
+        assert_eq!(setup.tiering.heat(&key), before);
+    }
+}
+
+#[test]
+fn budgets_hold_while_readers_writers_and_epochs_are_at_work() {
+    for (kind, enough) in [(MergeKind::Always, 50), (MergeKind::Selective, 5)] {
+        let setup = Setup::new(THREE, kind, PolicyKind::Lru, 50.0);
+        setup.tiering.shared.offers.close();
+        setup.tiering.start(std::time::Duration::from_millis(3)).unwrap();
+        assert!(setup.tiering.takes_offers());
+        let stop = AtomicBool::new(false);
+        let account = setup.host.tiers[0].account();
+        std::thread::scope(|scope| {
+            for reader in 0..2 {
+                let (setup, stop) = (&setup, &stop);
+                let mut rng = StdRng::seed_from_u64(reader);
+                scope.spawn(move || {
+                    let mut held = Vec::new();
+                    while !stop.load(Ordering::Relaxed) {
+                        let chunk = rng.random_range(0..10);
+                        setup.host.read(chunk, 1);
+                        let segment = &setup.host.chunks[chunk].chunk.segments[0];
+                        match segment.resident.load_full() {
+                            Some(resident) => held.push(resident.column.clone()),
+                            None => setup.tiering.offer([setup.cold(chunk)].into_iter()),
+                        }
+                        let most = rng.random_range(0..3);
+                        held.truncate(most);
+                        std::thread::yield_now();
+                    }
+                });
+            }
+            scope.spawn(|| {
+                let start = std::time::Instant::now();
+                // Until enough happened, however slow the machine is.
+                let done = || setup.tiering.metrics().merge.promoted.load(Ordering::Relaxed) >= enough;
+                while !done() && start.elapsed().as_secs() < 30 {
+                    let copy = setup.host.tiers[0].store(&[0; 4096]);
+                    let before = account.used_bytes();
+                    assert!(before <= account.limit_bytes(), "{before}");
+                    drop(copy);
+                    // What is hot moves on.
+                    let hot = start.elapsed().as_millis() as usize / 20 % 10;
+                    setup.host.chunks[hot].chunk.segments[0].counters.record(Pattern::Sequential, 1000);
+                    std::thread::sleep(std::time::Duration::from_micros(200));
+                }
+                stop.store(true, Ordering::Relaxed);
+            });
+        });
+        setup.tiering.stop();
+        assert!(
+            setup.tiering.metrics().merge.promoted.load(Ordering::Relaxed) >= enough,
+            "{kind:?}: too little happened"
+        );
+        assert!(account.peak_bytes() <= THREE, "{} at the peak", account.peak_bytes());
+        assert_eq!(setup.io.used_bytes(), 0);
+    }
+}

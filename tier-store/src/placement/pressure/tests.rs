@@ -1,0 +1,146 @@
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::disallowed_methods)]
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::*;
+use crate::placement::testing::FakeHost;
+use crate::placement::tiering::Tiering;
+use crate::placement::{MoveRecord, MoveStatus};
+use crate::table::{ChunkId, NewRule, RuleKind, RuleRows, Rules};
+
+/// What an `id` column is charged.
+const ONE: u64 = 8192;
+const DRAM: TierId = TierId(0);
+
+/// Four chunks in DRAM: 0 was read four epochs ago, 3 in the last one.
+fn aged() -> (Arc<FakeHost>, Tiering) {
+    let host = FakeHost::new(4 * ONE, Arc::default()).with_usual_costs();
+    let tiering = host.tiering();
+    for chunk in 0..4 {
+        host.read(chunk, 20);
+        tiering.run_epoch(EpochRequest::now("test")).unwrap();
+    }
+    assert_eq!(host.resident(), [0, 1, 2, 3]);
+    (host, tiering)
+}
+
+fn relieve(tiering: &Tiering, need: Need) -> Vec<MoveRecord> {
+    tiering.shared.relieve(DRAM, need).unwrap().map_or_else(Vec::new, |report| {
+        assert_eq!(report.epoch.trigger, TRIGGER);
+        assert_eq!(report.epoch.moves, report.moves.len() as u32);
+        report.moves
+    })
+}
+
+#[test]
+fn the_cost_is_what_has_to_be_written_and_then_size_by_last_use() {
+    assert_eq!(cost(0, 1000, 0.5), 5.0);
+    assert_eq!(cost(1000, 1000, 0.5), 1005.0);
+    assert!(cost(0, 4096, 1.0) < cost(4096, 4096, 0.001), "to write is dearest");
+    assert!(cost(0, 1000, 0.1) < cost(0, 1000, 0.2) && cost(0, 1000, 0.2) < cost(0, 5000, 0.2));
+}
+
+#[test]
+fn a_lowered_budget_drops_what_was_used_longest_ago_at_once_and_says_so() {
+    let (host, tiering) = aged();
+    assert!(relieve(&tiering, Need::Budget).is_empty(), "nothing is over");
+    tiering.set_budget("dram", 2 * ONE + 100).unwrap();
+    let reads = host.home.reads.load(Ordering::Relaxed);
+    let moves = relieve(&tiering, Need::Budget);
+    assert_eq!(host.resident(), [2, 3]);
+    assert_eq!(host.home.reads.load(Ordering::Relaxed), reads, "nothing is read or written");
+    assert_eq!(host.tiers[0].account().used_bytes(), 2 * ONE);
+    assert_eq!(moves.iter().map(|record| record.chunk).collect::<Vec<_>>(), [0, 1]);
+    assert!(moves.iter().all(|record| record.status == MoveStatus::Done && record.benefit_us < 0.0));
+    assert_eq!(
+        moves[0].reason,
+        "memory pressure: dram is 15.9 KiB over its budget of 16.1 KiB; costs 20.5, among the least: nothing to write, \
+         0.01 of 8.0 KiB by its place in the order of last use, 1 of 4"
+    );
+    let saved = host.saved.lock().epochs.last().unwrap().clone();
+    assert_eq!((saved.epoch.id, saved.moves.len()), (5, 2));
+    assert_eq!(saved.epoch.prices[0].planned_bytes, 2 * ONE);
+    assert!(relieve(&tiering, Need::Budget).is_empty());
+    assert_eq!(tiering.run_epoch(EpochRequest::now("test")).unwrap().epoch.id, 6);
+}
+
+#[test]
+fn what_readers_hold_is_not_waited_for_and_frees_itself() {
+    let (host, tiering) = aged();
+    let reader = host.chunks[0].chunk.segments[0].resident.load_full();
+    tiering.set_budget("dram", 2 * ONE).unwrap();
+    assert_eq!(relieve(&tiering, Need::Budget).len(), 2);
+    assert_eq!(host.tiers[0].account().used_bytes(), 3 * ONE, "the reader has it still");
+    assert!(relieve(&tiering, Need::Budget).is_empty(), "nothing more leaves for it");
+    drop(reader);
+    assert_eq!((host.tiers[0].account().used_bytes(), host.resident()), (2 * ONE, vec![2, 3]));
+}
+
+#[test]
+fn small_ones_stay_where_a_large_one_frees_enough() {
+    let (host, tiering) = aged();
+    // A word column has few different values: it is far smaller, and costs less though it was read last.
+    host.tiers[0].account().set_limit_bytes(1 << 20);
+    for entry in host.chunks.iter().take(3) {
+        (0..50).for_each(|_| entry.chunk.segments[1].counters.record(crate::heat::Pattern::Sequential, 1000));
+    }
+    tiering.run_epoch(EpochRequest::now("test")).unwrap();
+    let words = || host.chunks.iter().filter(|entry| entry.chunk.segments[1].resident.load().is_some()).count();
+    assert_eq!(words(), 3);
+    tiering.set_budget("dram", host.tiers[0].account().used_bytes() - 5000).unwrap();
+    let moves = relieve(&tiering, Need::Budget);
+    assert_eq!(moves.iter().map(|record| (record.chunk, record.column.as_str())).collect::<Vec<_>>(), [(0, "id")]);
+    assert_eq!(words(), 3);
+}
+
+#[test]
+fn pins_modes_and_freezes_hold_under_pressure() {
+    let (host, tiering) = aged();
+    let rows = RuleRows::Chunks([0, 1].map(ChunkId).into_iter().collect());
+    let pin = NewRule { kind: RuleKind::Pin, tier: "dram".into(), columns: vec![crate::table::ColumnId(0)], rows };
+    *host.rules.lock() = Arc::new(Rules::default().with(pin, 0).0);
+    tiering.set_budget("dram", 3 * ONE).unwrap();
+    *host.mode.lock() = TieringMode::Advise;
+    assert!(relieve(&tiering, Need::Budget).is_empty());
+    *host.mode.lock() = TieringMode::Auto;
+    for mode in [TieringMode::Advise, TieringMode::Off] {
+        tiering.set_first_mode(mode);
+        assert!(relieve(&tiering, Need::Budget).is_empty(), "{mode:?}");
+    }
+    tiering.set_first_mode(TieringMode::Auto);
+    tiering.freeze().unwrap();
+    assert!(relieve(&tiering, Need::Budget).is_empty());
+    tiering.unfreeze().unwrap();
+    assert_eq!(relieve(&tiering, Need::Budget).iter().map(|record| record.chunk).collect::<Vec<_>>(), [2]);
+    assert_eq!(host.resident(), [0, 1, 3]);
+}
+
+#[test]
+fn a_load_takes_only_what_nobody_read_for_long() {
+    let (host, tiering) = aged();
+    assert!(relieve(&tiering, Need::Load(ONE)).is_empty(), "all of it was read within four epochs");
+    host.read(3, 5);
+    tiering.run_epoch(EpochRequest::now("test")).unwrap();
+    let moves = relieve(&tiering, Need::Load(3 * ONE));
+    assert_eq!(moves.iter().map(|record| record.chunk).collect::<Vec<_>>(), [0], "0 was read five epochs ago");
+    assert!(moves[0].reason.contains("a load needs 24.0 KiB of dram"), "{}", moves[0].reason);
+    let turn = tiering.shared.turn.lock();
+    assert!(relieve(&tiering, Need::Load(3 * ONE)).is_empty(), "an epoch under way decides better");
+    drop(turn);
+}
+
+#[test]
+fn a_running_loop_makes_room_as_soon_as_the_budget_is_set() {
+    let (host, tiering) = aged();
+    tiering.start(Duration::from_secs(3600)).unwrap();
+    tiering.set_budget("dram", ONE).unwrap();
+    let start = Instant::now();
+    while host.tiers[0].account().used_bytes() > ONE {
+        assert!(start.elapsed().as_secs() < 20, "no room was made");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    tiering.stop();
+    assert_eq!(host.resident(), [3]);
+    assert_eq!(tiering.metrics().relieved_segments.load(Ordering::Relaxed), 3);
+}

@@ -1,0 +1,170 @@
+//! A store in memory, for tests of the loop.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use super::control::Control;
+use super::picture::Picture;
+use super::*;
+use crate::clock::SystemClock;
+use crate::error::Result;
+use crate::heat::Pattern;
+use crate::migrate::HomeTier;
+use crate::migrate::testing::FakeHome;
+use crate::table::{ChunkEntry, Rules, TableDefinition, TableId, TableName, TableStatistics};
+use crate::tier::dram::DramTier;
+use crate::tier::{Account, MemoryTier, TierId, TierKind};
+
+/// What a store would have on disk.
+#[derive(Default)]
+pub(super) struct Saved {
+    pub(super) epochs: Vec<EpochReport>,
+    pub(super) heat: HashMap<TableId, Vec<u8>>,
+    pub(super) calibration: Option<Calibration>,
+    pub(super) pictures: std::collections::BTreeMap<u64, Picture>,
+    pub(super) control: Control,
+}
+
+/// The store: table `public.t` of ten chunks with columns `id` (8,000 bytes) and `word`.
+pub(super) struct FakeHost {
+    pub(super) home: FakeHome,
+    pub(super) tiers: Vec<Arc<dyn MemoryTier>>,
+    pub(super) chunks: Arc<[ChunkEntry]>,
+    pub(super) rules: Mutex<Arc<Rules>>,
+    pub(super) mode: Mutex<TieringMode>,
+    pub(super) saved: Arc<Mutex<Saved>>,
+}
+
+impl FakeHost {
+    /// Ten chunks of two columns, all at home, and a DRAM tier.
+    pub(super) fn new(dram_bytes: u64, saved: Arc<Mutex<Saved>>) -> Arc<Self> {
+        let home = FakeHome::default();
+        let chunks = (0..10).map(|id| ChunkEntry { chunk: home.add(1, id), deletions: None, place: id }).collect();
+        let tiers: Vec<Arc<dyn MemoryTier>> =
+            vec![Arc::new(DramTier::new(TierId(0), Account::new("dram", dram_bytes)))];
+        Arc::new(Self { home, tiers, chunks, rules: Mutex::default(), mode: Mutex::default(), saved })
+    }
+
+    pub(super) fn tiering(self: &Arc<Self>) -> Tiering {
+        self.tiering_with(TieringOptions::default())
+    }
+
+    /// A loop over it that waits for nothing.
+    pub(super) fn tiering_with(self: &Arc<Self>, options: TieringOptions) -> Tiering {
+        let host: Arc<dyn TieringHost> = Arc::clone(self) as _;
+        let options = TieringOptions {
+            max_budget_bytes: [("dram".to_owned(), 1 << 20)].into(),
+            patience: Duration::from_millis(10),
+            ..options
+        };
+        Tiering::new(Arc::downgrade(&host), Arc::new(SystemClock::default()), options)
+    }
+
+    pub(super) fn read(&self, chunk: usize, times: u32) {
+        for _ in 0..times {
+            self.chunks[chunk].chunk.segments[0].counters.record(Pattern::Sequential, 1000);
+        }
+    }
+
+    /// Costs as usual, whatever this machine has.
+    pub(super) fn with_usual_costs(self: Arc<Self>) -> Arc<Self> {
+        let profile = |name: &str, kind: TierKind, device: String| TierProfile {
+            name: name.into(),
+            kind,
+            device,
+            cost: TierCost::typical(kind),
+            busy: None,
+            measured: false,
+            note: None,
+        };
+        let memory = self.tiers.iter().map(|tier| profile(tier.name(), tier.kind(), tier.describe()));
+        let home = profile(self.home.name(), TierKind::Ssd, self.home.describe());
+        let tiers = memory.chain([home]).collect();
+        let decompression = Some(crate::tier::codec::DecompressionRates::TYPICAL);
+        self.saved.lock().calibration = Some(Calibration { unix_us: 0, took_us: 0, tiers, decompression });
+        self
+    }
+
+    /// Chunks whose first column is in DRAM.
+    pub(super) fn resident(&self) -> Vec<u64> {
+        let entries = self.chunks.iter().filter(|entry| entry.chunk.segments[0].resident.load().is_some());
+        entries.map(|entry| entry.chunk.id.0).collect()
+    }
+}
+
+impl TieringHost for FakeHost {
+    fn tables(&self) -> Vec<TableSnapshot> {
+        let definition = TableDefinition::new(TableName::new("public", "t"), self.chunks[0].chunk.schema.clone());
+        vec![TableSnapshot {
+            id: TableId(1),
+            name: "public.t".into(),
+            chunks: Arc::clone(&self.chunks),
+            statistics: Arc::new(TableStatistics::empty(&definition)),
+            rules: Arc::clone(&self.rules.lock()),
+            mode: *self.mode.lock(),
+        }]
+    }
+    fn memory_tiers(&self) -> &[Arc<dyn MemoryTier>] {
+        &self.tiers
+    }
+    fn home(&self) -> &dyn HomeTier {
+        &self.home
+    }
+    fn last_epoch(&self) -> Result<u64> {
+        Ok(self.saved.lock().epochs.last().map_or(0, |report| report.epoch.id))
+    }
+    fn save_epoch(&self, report: &EpochReport) -> Result<()> {
+        self.saved.lock().epochs.push(report.clone());
+        Ok(())
+    }
+    fn save_heat(&self, tables: Vec<(TableId, Vec<u8>)>) -> Result<()> {
+        self.saved.lock().heat.extend(tables);
+        Ok(())
+    }
+    fn load_heat(&self) -> Result<Vec<(TableId, Vec<u8>)>> {
+        Ok(self.saved.lock().heat.iter().map(|(table, blob)| (*table, blob.clone())).collect())
+    }
+    fn load_calibration(&self) -> Result<Option<Calibration>> {
+        Ok(self.saved.lock().calibration.clone())
+    }
+    fn use_calibration(&self, _calibration: &Calibration) {}
+    fn amend(&self, epochs: &[EpochRecord], moves: &[MoveRecord]) -> Result<()> {
+        let mut saved = self.saved.lock();
+        for report in &mut saved.epochs {
+            if let Some(epoch) = epochs.iter().find(|e| e.id == report.epoch.id) {
+                report.epoch = epoch.clone();
+            }
+            for known in &mut report.moves {
+                if let Some(now) = moves.iter().find(|m| (m.epoch, m.number) == (known.epoch, known.number)) {
+                    *known = now.clone();
+                }
+            }
+        }
+        Ok(())
+    }
+    fn save_picture(&self, epoch: u64, picture: &Picture) -> Result<()> {
+        self.saved.lock().pictures.insert(epoch, picture.clone());
+        Ok(())
+    }
+    fn load_picture(&self, epoch: u64) -> Result<Option<Picture>> {
+        Ok(self.saved.lock().pictures.get(&epoch).cloned())
+    }
+    fn pictures(&self) -> Result<Vec<u64>> {
+        Ok(self.saved.lock().pictures.keys().copied().collect())
+    }
+    fn save_control(&self, control: &Control) -> Result<()> {
+        self.saved.lock().control = control.clone();
+        Ok(())
+    }
+    fn load_control(&self) -> Result<Control> {
+        Ok(self.saved.lock().control.clone())
+    }
+    fn save_calibration(&self, calibration: &Calibration) -> Result<()> {
+        self.saved.lock().calibration = Some(calibration.clone());
+        Ok(())
+    }
+}
