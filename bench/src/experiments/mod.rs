@@ -1,6 +1,7 @@
 //! The experiments, by name and by the figure they measure.
 
 mod access;
+mod advisor;
 mod budgets;
 mod counters;
 mod io;
@@ -154,6 +155,12 @@ pub const ALL: &[Experiment] = &[
         figure: "-",
         about: "YCSB A-F, operations/s over ADBC to a server, against DuckDB in process and in memory",
         run: ycsb::run,
+    },
+    Experiment {
+        name: "advisor",
+        figure: "-",
+        about: "TPC-H at five drawn DRAM budgets, against the times predicted while all lay in DRAM",
+        run: advisor::run,
     },
     Experiment {
         name: "restart",

@@ -35,6 +35,7 @@ mod reach;
 mod source;
 mod statistics;
 mod stream;
+pub(crate) mod tally;
 #[cfg(test)]
 pub(crate) mod tests;
 mod words;

@@ -430,6 +430,7 @@ impl Drop for OpenChunk {
             let bytes = if resident { segment.bytes() } else { *bytes_read };
             totals.record(*tier, pattern, bytes);
             self.spec.metrics.segment(*tier, bytes);
+            self.spec.tally.segment(slot, segment.column, *tier, *bytes_read);
         }
     }
 }
