@@ -36,13 +36,6 @@ pub(super) struct Basis<'a> {
     pub(super) effort: Effort,
 }
 
-/// A plan for some budgets, and what it means.
-#[derive(Debug, Clone)]
-struct Settled {
-    placed: Vec<TierId>,
-    point: BudgetPoint,
-}
-
 /// Plans with changed budgets.
 struct Advisor<'a> {
     inputs: Inputs,
@@ -142,29 +135,26 @@ impl<'a> Advisor<'a> {
     /// One point per budget of the fastest tier; these ascend. The budget is as before afterwards.
     fn points(&mut self, budgets: &[u64]) -> Result<Vec<BudgetPoint>> {
         let mut points: Vec<BudgetPoint> = Vec::with_capacity(budgets.len());
-        let mut best: Option<Settled> = None;
         for budget in budgets {
             let mut found = self.settled(&[*budget])?;
-            if let Some(best) = best.as_ref().filter(|best| best.point.unmet_bytes == found.point.unmet_bytes) {
-                if best.point.read_us < found.point.read_us {
-                    let (budget_bytes, share) = (found.point.budget_bytes, found.point.share);
-                    found =
-                        Settled { point: BudgetPoint { budget_bytes, share, ..best.point.clone() }, ..best.clone() };
+            if let Some(best) = points.last().filter(|best| best.unmet_bytes == found.unmet_bytes) {
+                if best.read_us < found.read_us {
+                    let (budget_bytes, share) = (found.budget_bytes, found.share);
+                    found = BudgetPoint { budget_bytes, share, ..best.clone() };
                 }
                 // The solver goes by reading times: what statements take may differ by less than is known of them.
                 let least = |a: Option<f64>, b: Option<f64>| a.zip(b).map(|(a, b)| a.min(b));
-                found.point.mean_us = least(found.point.mean_us, best.point.mean_us);
-                found.point.p95_us = least(found.point.p95_us, best.point.p95_us);
-                found.point.slowdown = least(found.point.slowdown, best.point.slowdown);
+                found.mean_us = least(found.mean_us, best.mean_us);
+                found.p95_us = least(found.p95_us, best.p95_us);
+                found.slowdown = least(found.slowdown, best.slowdown);
             }
-            points.push(found.point.clone());
-            best = Some(found);
+            points.push(found);
         }
         Ok(points)
     }
 
     /// The plan with these budgets of the first tiers, the others as they are.
-    fn settled(&mut self, budgets: &[u64]) -> Result<Settled> {
+    fn settled(&mut self, budgets: &[u64]) -> Result<BudgetPoint> {
         let before: Vec<Option<u64>> = self.inputs.tiers.iter().map(|tier| tier.budget_bytes).collect();
         for (tier, budget) in self.inputs.tiers.iter_mut().zip(budgets) {
             tier.budget_bytes = tier.budget_bytes.map(|_| *budget);
@@ -177,7 +167,7 @@ impl<'a> Advisor<'a> {
         settled
     }
 
-    fn meaning(&self, plan: &EpochPlan) -> Settled {
+    fn meaning(&self, plan: &EpochPlan) -> BudgetPoint {
         let explainer = Explainer::new(&self.inputs, plan);
         let placed: Vec<TierId> = (0..self.inputs.segments.len()).map(|at| explainer.placed(at)).collect();
         let lying = |wanted: TierId| {
@@ -188,7 +178,7 @@ impl<'a> Advisor<'a> {
         let budget_bytes = self.inputs.tiers.first().and_then(|tier| tier.budget_bytes).unwrap_or(0);
         let mean_us = mean(&times_us);
         let unmet = plan.given_way.iter().filter_map(|at| self.inputs.segments.get(*at));
-        let point = BudgetPoint {
+        BudgetPoint {
             budget_bytes,
             share: if self.total_bytes > 0 { budget_bytes as f64 / self.total_bytes as f64 } else { 1.0 },
             used_bytes: lying(TierId(0)).map(|segment| segment.charged_on(TierId(0))).sum(),
@@ -199,8 +189,7 @@ impl<'a> Advisor<'a> {
             p95_us: p95(times_us),
             slowdown: ratio(mean_us, self.fast.mean_us),
             unmet_bytes: unmet.map(|segment| segment.bytes).sum(),
-        };
-        Settled { placed, point }
+        }
     }
 
     /// The cheapest budgets of all tiers of memory that meet the goal: those of the curve for the fastest one, tenths for
@@ -236,7 +225,7 @@ impl<'a> Advisor<'a> {
                     // Larger budgets cost no less.
                     break;
                 }
-                let found = self.settled(&budgets)?.point;
+                let found = self.settled(&budgets)?;
                 if found.unmet_bytes == 0 && self.meets(goal, &found) {
                     best = Some((weight, self.configuration(&budgets, request, &found)));
                     break;
