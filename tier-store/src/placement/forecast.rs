@@ -1,12 +1,16 @@
 //! How long statements that ran would have taken with another placement. Pure.
 //!
-//! A scan gives its rows to the rest of the statement as they come, and its reads go on meanwhile. So the time between its
-//! first poll and its end is the longer one of two: the work on its rows, or its reads at the speed of the busy device.
+//! A scan gives its rows to the rest of the statement as they come, and its reads go on meanwhile: two stages of a pipeline
+//! that hands on one window of reads at a time. It takes as long as the slower stage, and the faster one for a window.
 //!
 //! ```text
-//!   span(placement) = max(hot + (unpack + check + slower memory) / partitions,  latency + bytes read from home / device)
-//!   time(placement) = measured + sum over scans of (span(placement) - span(as it was))
+//!   work(placement)  = hot + (reading + unpacking + slower memory) / partitions           cores
+//!   reads(placement) = latency + bytes read from home / device                           device, kept busy
+//!   span(placement)  = max(work, reads) + min(work, reads) / windows        windows = bytes / depth of the device
+//!   time(placement)  = measured + sum over scans of (span(placement) - span(as it was))
 //! ```
+//!
+//! Reading itself costs the cores time (submitting, pages, checksums); it is calibrated as time of all threads.
 //!
 //! `hot` is the span as measured without what its partitions waited, and without the work that the places of that time
 //! took. The bytes that a scan reads from home follow from the segments of each column it read and the share of the
@@ -19,6 +23,7 @@ use super::epoch::{Inputs, MAX_TIERS, SegmentInput, read_bytes};
 use super::workload::{ScanProfile, StatementProfile, Workload};
 use crate::heat::Pattern;
 use crate::heat::decay::SegmentHeat;
+use crate::io::Depth;
 use crate::table::{ColumnId, TableId};
 use crate::tier::TierId;
 
@@ -34,8 +39,10 @@ pub struct Device {
     pub latency_us: f64,
     /// Bytes per microsecond when it is kept busy.
     pub bytes_per_us: f64,
-    /// Bytes per microsecond at which a core takes what was read: checksums, copies.
-    pub checked_bytes_per_us: f64,
+    /// Bytes in flight that keep it busy: what a scan waits for at a time.
+    pub window_bytes: f64,
+    /// Time of cores that a byte costs to read and check, in microseconds.
+    pub work_us_per_byte: f64,
 }
 
 impl Device {
@@ -43,10 +50,17 @@ impl Device {
     pub(super) fn of(calibration: &Calibration) -> Option<Self> {
         let (home, fastest) = (calibration.tiers.last()?, calibration.tiers.first()?);
         let ([sequential, ..], [memory, ..]) = (home.cost.patterns, fastest.cost.patterns);
+        let work_us_per_byte = home.busy.map_or(0.0, |busy| busy.work_us_per_byte);
         Some(Self {
             latency_us: sequential.latency_us,
             bytes_per_us: home.busy.map_or(sequential.bytes_per_us, |busy| busy.bytes_per_us),
-            checked_bytes_per_us: memory.bytes_per_us,
+            window_bytes: home.busy.map_or(Depth::LEAST, |busy| busy.depth_bytes) as f64,
+            // Where it is not known: each byte is looked at once more.
+            work_us_per_byte: if work_us_per_byte > 0.0 {
+                work_us_per_byte
+            } else {
+                1.0 / memory.bytes_per_us.max(1e-3)
+            },
         })
     }
 }
@@ -164,13 +178,18 @@ impl Forecast {
         }
         let work_us = work_us / partitions;
         let hot_us = (profile.span_us - profile.wait_us / partitions - work_us).max(0.0);
-        let was_us = (hot_us + work_us).max(self.reading_us(device_bytes));
+        let was_us = self.span_us(hot_us + work_us, device_bytes);
         Scan { hot_us, was_us, partitions, reads }
     }
 
-    /// Time to read so many bytes from home.
-    fn reading_us(&self, bytes: f64) -> f64 {
-        if bytes > 0.0 { self.device.latency_us + bytes / self.device.bytes_per_us.max(1e-3) } else { 0.0 }
+    /// The span of a scan with so much work that reads so many bytes from home.
+    fn span_us(&self, work_us: f64, bytes: f64) -> f64 {
+        if bytes <= 0.0 {
+            return work_us;
+        }
+        let reads_us = self.device.latency_us + bytes / self.device.bytes_per_us.max(1e-3);
+        let windows = (bytes / self.device.window_bytes.max(1.0)).max(1.0);
+        work_us.max(reads_us) + work_us.min(reads_us) / windows
     }
 
     /// The time of each statement, in microseconds, with every segment where `placed` says.
@@ -197,7 +216,7 @@ impl Forecast {
                 bytes += count * per_read.device_bytes;
                 work_us += count * per_read.work_us;
             }
-            (scan.hot_us + work_us / scan.partitions).max(self.reading_us(bytes)) - scan.was_us
+            self.span_us(scan.hot_us + work_us / scan.partitions, bytes) - scan.was_us
         };
         let time_us = |statement: &Statement| {
             (statement.elapsed_us + statement.scans.iter().map(change_us).sum::<f64>()).max(0.0)
@@ -264,7 +283,7 @@ fn segment_reads(
     for (id, slot) in slower_us.iter_mut().enumerate().take(usize::from(inputs.home().0)) {
         *slot = (on(id) - on(0)).max(0.0);
     }
-    let taking_us = share * unpack_us + device_bytes / device.checked_bytes_per_us.max(1e-3);
+    let taking_us = share * unpack_us + device_bytes * device.work_us_per_byte;
     SegmentReads { column, reads, device_bytes, taking_us, slower_us }
 }
 

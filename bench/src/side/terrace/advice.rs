@@ -54,8 +54,12 @@ impl Terrace {
                 .with(&format!("cold_{at}"), point.cold_bytes as f64)
                 .with(&format!("mean_us_{at}"), point.mean_us.ok_or_else(|| Error::failed("no query to go by"))?);
         }
-        if let Some(device) = self.engine.store().tiering().calibration().and_then(|known| known.rates()) {
-            sample = sample.with("device_bytes_per_us", device.device);
+        let calibration = self.engine.store().tiering().calibration();
+        if let Some(busy) = calibration.and_then(|known| known.tiers.last()?.busy) {
+            sample = sample
+                .with("device_bytes_per_us", busy.bytes_per_us)
+                .with("device_depth_bytes", busy.depth_bytes as f64)
+                .with("device_work_us_per_byte", busy.work_us_per_byte);
         }
         Ok(sample)
     }

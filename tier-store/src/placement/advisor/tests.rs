@@ -15,7 +15,7 @@ use crate::heat::decay::{SegmentHeat, SegmentKey};
 use crate::table::{ChunkId, ColumnId, TableId};
 use crate::tier::TierKind;
 
-const DEVICE: Device = Device { latency_us: 80.0, bytes_per_us: 1_500.0, checked_bytes_per_us: 9_000.0 };
+const DEVICE: Device = Device { latency_us: 80.0, bytes_per_us: 1_500.0, window_bytes: 8e6, work_us_per_byte: 3e-4 };
 
 fn segment(rng: &mut StdRng, chunk: u64, column: u32) -> SegmentInput {
     let mut heat = SegmentHeat::default();

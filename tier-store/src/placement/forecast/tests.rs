@@ -10,9 +10,13 @@ use crate::table::ChunkId;
 use crate::tier::TierKind;
 
 const MIB: u64 = 1 << 20;
-/// 1 MiB takes 1000 us from the device, and 100 us of a core.
-const DEVICE: Device =
-    Device { latency_us: 50.0, bytes_per_us: MIB as f64 / 1000.0, checked_bytes_per_us: MIB as f64 / 100.0 };
+/// 1 MiB takes 1000 us from the device, and 100 us of a core; 2 MiB are waited for at a time.
+const DEVICE: Device = Device {
+    latency_us: 50.0,
+    bytes_per_us: MIB as f64 / 1000.0,
+    window_bytes: (2 * MIB) as f64,
+    work_us_per_byte: 100.0 / MIB as f64,
+};
 const DRAM: TierId = TierId(0);
 const HOME: TierId = TierId(1);
 
@@ -55,17 +59,17 @@ fn time_us(inputs: &Inputs, workload: &Workload, placed: [TierId; 8]) -> f64 {
 }
 
 #[test]
-fn a_scan_takes_its_work_or_its_reads_whichever_is_longer() {
+fn a_scan_takes_the_longer_of_work_and_reads_and_a_window_of_the_other() {
     let inputs = inputs([1.0; 8]);
-    // Reads of 8 MiB take 8050 us; their checks 400 us on two cores.
+    // Reads of 8 MiB take 8050 us in four windows; their work 400 us on two cores.
     let quick = statement(3000.0, 2000.0, 0.0, 8, 0);
     assert_eq!(time_us(&inputs, &quick, [DRAM; 8]), 3000.0);
-    assert!((time_us(&inputs, &quick, [HOME; 8]) - (1000.0 + 8050.0)).abs() < 1e-6);
+    assert!((time_us(&inputs, &quick, [HOME; 8]) - (1000.0 + 8050.0 + 2400.0 / 4.0)).abs() < 1e-6);
     let slow = statement(21_000.0, 20_000.0, 0.0, 8, 0);
-    assert!((time_us(&inputs, &slow, [HOME; 8]) - 21_400.0).abs() < 1e-6);
-    // Half of it: 4050 us of reads.
+    assert!((time_us(&inputs, &slow, [HOME; 8]) - (21_400.0 + 8050.0 / 4.0)).abs() < 1e-6);
+    // Half of it: 4050 us of reads in two windows.
     let half = [HOME, DRAM, HOME, DRAM, HOME, DRAM, HOME, DRAM];
-    assert!((time_us(&inputs, &quick, half) - (1000.0 + 4050.0)).abs() < 1e-6);
+    assert!((time_us(&inputs, &quick, half) - (1000.0 + 4050.0 + 2200.0 / 2.0)).abs() < 1e-6);
 }
 
 #[test]
@@ -73,16 +77,16 @@ fn what_is_read_more_often_weighs_more() {
     let inputs = inputs([9.0, 9.0, 9.0, 9.0, 1.0, 1.0, 1.0, 1.0]);
     let scan = statement(3000.0, 100.0, 0.0, 8, 0);
     let cold_tail = [DRAM, DRAM, DRAM, DRAM, HOME, HOME, HOME, HOME];
-    // A tenth of the reads goes there: 0.8 MiB of 8.
-    assert!((time_us(&inputs, &scan, cold_tail) - (2900.0 + 50.0 + 800.0)).abs() < 1e-3);
+    // A tenth of the reads goes there: 0.8 MiB of 8, less than a window.
+    assert!((time_us(&inputs, &scan, cold_tail) - (2900.0 + 50.0 + 800.0 + 100.0 + 40.0)).abs() < 1e-2);
 }
 
 #[test]
 fn a_statement_that_waited_is_predicted_without_its_waits() {
     let inputs = inputs([1.0; 8]);
-    // 8050 us for reads of all, of which each of two partitions waited 5650; checks took 400 of the other 2400.
-    let waited = statement(9050.0, 8050.0, 2.0 * 5650.0, 0, 8);
-    assert!((time_us(&inputs, &waited, [HOME; 8]) - 9050.0).abs() < 1e-6);
+    // 8650 us, of which each of two partitions waited 6250; reading took 400 of the other 2400.
+    let waited = statement(9650.0, 8650.0, 2.0 * 6250.0, 0, 8);
+    assert!((time_us(&inputs, &waited, [HOME; 8]) - 9650.0).abs() < 1e-6);
     assert!((time_us(&inputs, &waited, [DRAM; 8]) - 3000.0).abs() < 1e-6);
 }
 
@@ -91,7 +95,7 @@ fn columns_that_nobody_read_count_evenly_and_unknown_ones_not_at_all() {
     let cold = inputs([0.0; 8]);
     let scan = statement(3000.0, 100.0, 0.0, 8, 0);
     let half = [HOME, DRAM, HOME, DRAM, HOME, DRAM, HOME, DRAM];
-    assert!((time_us(&cold, &scan, half) - (2900.0 + 4050.0)).abs() < 1e-6);
+    assert!((time_us(&cold, &scan, half) - (2900.0 + 4050.0 + 300.0 / 2.0)).abs() < 1e-6);
     let mut dropped = scan;
     dropped.statements[0].scans[0].reads[0].table = TableId(9);
     assert_eq!(time_us(&cold, &dropped, [HOME; 8]), 3000.0);
