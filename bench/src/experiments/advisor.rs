@@ -26,7 +26,7 @@ const SIDE: &str = "Terrace";
 pub fn run(bench: &mut Bench) -> Result<()> {
     let scale = bench.scale(1.0);
     let store = bench.dataset(scale)?.clone_store()?;
-    let mut child = Child::start(SIDE, &SideSpec::Terrace { store: store.path(), threads: bench.threads, nvm: false })?;
+    let mut child = Child::start(SIDE, &SideSpec::terrace(store.path(), bench.threads))?;
     let mut rng = StdRng::seed_from_u64(bench.seed);
     let shares: Vec<f64> = (0..BUDGETS).map(|_| (rng.random_range(0.0..1.0_f64) * 1e3).round() / 1e3).collect();
     println!("  seed {}: {shares:?} of all bytes", bench.seed);

@@ -109,6 +109,8 @@ impl<'a> Advisor<'a> {
     fn new(basis: Basis<'a>) -> Self {
         let Basis { mut inputs, stored_bytes, device, workload, policy, effort } = basis;
         inputs.payback_epochs = SETTLED_EPOCHS;
+        // The same question has the same answer, whatever was planned last.
+        inputs.prices.clear();
         inputs.segments.iter_mut().for_each(|segment| segment.hold = None);
         let forecast = Forecast::new(&inputs, stored_bytes, device, workload);
         let fastest = vec![TierId(0); inputs.segments.len()];

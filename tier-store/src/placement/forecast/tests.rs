@@ -41,7 +41,13 @@ fn inputs(reads: [f32; 8]) -> Inputs {
         }
     };
     let tiers = vec![tier("dram", TierKind::Dram), tier("ssd", TierKind::Ssd)];
-    Inputs { tiers, segments: (0..).zip(reads).map(segment).collect(), payback_epochs: 1.0, rules: Vec::new() }
+    Inputs {
+        tiers,
+        segments: (0..).zip(reads).map(segment).collect(),
+        payback_epochs: 1.0,
+        rules: Vec::new(),
+        prices: Vec::new(),
+    }
 }
 
 /// A statement that scanned so many chunks in DRAM and at home.
