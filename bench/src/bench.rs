@@ -65,6 +65,10 @@ pub struct Bench {
     pub runs: usize,
     /// Threads and partitions of each side.
     pub threads: usize,
+    /// What experiments draw from.
+    pub seed: u64,
+    /// Where the report goes, if one is written.
+    pub report_dir: Option<PathBuf>,
     /// Where data is kept.
     pub data_dir: PathBuf,
     /// All rows.
@@ -85,8 +89,22 @@ impl Bench {
         let environment = Arc::new(Environment::detect(&data_dir));
         let (rows, raw, experiment) = (Vec::new(), Vec::new(), ("", ""));
         let until = Instant::now();
-        let (scale, label) = (None, String::new());
-        Self { scale, label, quick, runs, threads, data_dir, rows, raw, environment, experiment, until }
+        let (scale, label, seed, report_dir) = (None, String::new(), 1, None);
+        Self {
+            scale,
+            label,
+            seed,
+            report_dir,
+            quick,
+            runs,
+            threads,
+            data_dir,
+            rows,
+            raw,
+            environment,
+            experiment,
+            until,
+        }
     }
 
     /// The experiment that starts now; in a quick run it should end at `until`.

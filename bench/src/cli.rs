@@ -58,6 +58,9 @@ struct RunOptions {
     /// Measured rounds, after one to warm up
     #[arg(long, value_name = "N", default_value_t = 5)]
     runs: usize,
+    /// What experiments draw from
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
     /// Threads of each side [default: all cores]
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
@@ -95,6 +98,7 @@ fn run_experiments(options: &RunOptions) -> Result<()> {
     let threads = options.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(2, usize::from));
     let start = Instant::now();
     let mut bench = Bench::new(data_dir, options.quick, options.runs.max(1), threads);
+    (bench.seed, bench.report_dir) = (options.seed, options.report.clone());
     if bench.environment().load_average > 0.5 {
         eprintln!("note: the machine is busy (load {}); figures are noisy", bench.environment().load_average);
     }

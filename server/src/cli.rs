@@ -7,7 +7,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 use crate::config::{Config, Given};
 use crate::error::Result;
 use crate::maintenance::{backup, check, du, rebuild};
-use crate::{demo, health, load, moves, placement, serve, sql};
+use crate::{advise, demo, health, load, moves, placement, serve, sql};
 
 /// Analytical SQL over data larger than DRAM: every column of every batch lies on the tier where it pays most.
 #[derive(Debug, Parser)]
@@ -118,6 +118,18 @@ Examples:
   terrace placement freeze
 ")]
     Placement(placement::Options),
+    /// Predict what more or less memory would bring, and find the cheapest budgets for a goal
+    #[command(after_help = "\
+Predicts the time of the queries that ran last for every budget of the fastest tier, shows where the curve bends (the
+knee), what more room would bring, which columns nobody reads, and the cheapest budgets for a goal. Nothing changes.
+
+Examples:
+  terrace advise
+  terrace advise --more 4GiB
+  terrace advise --goal 1.2 --prices dram:3.5,ssd:0.1       at most 1.2 times the time with everything in memory
+  terrace advise --goal 30ms --last 10m --json              for the queries of the last ten minutes
+")]
+    Advise(advise::Options),
     /// Write the log of moves to a file
     #[command(after_help = "\
 Each line is one move: what, from where to where, what it was to bring and what it brought, and why. The server keeps
@@ -285,6 +297,7 @@ pub fn run() -> Result<()> {
         Command::Sql(options) => sql::run(&options),
         Command::Demo(options) => demo::run(&options),
         Command::Placement(options) => placement::run(&options),
+        Command::Advise(options) => advise::run(&options),
         Command::Moves(options) => moves::run(&options),
         Command::Health(options) => health::run(&options),
         Command::Check(options) => check::run(&options),

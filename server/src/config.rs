@@ -122,11 +122,26 @@ section! {
     }
 }
 
+impl TiersConfig {
+    /// Prices of tiers, by their names; those that have one, and of NVM only where it exists.
+    pub fn prices_per_gb(&self) -> Vec<(String, f64)> {
+        let has_nvm = self.nvm.path.is_some() || self.nvm.emulated;
+        let prices = [
+            ("dram", self.dram.price_per_gb),
+            ("nvm", self.nvm.price_per_gb.filter(|_| has_nvm)),
+            ("ssd", self.ssd.price_per_gb),
+        ];
+        prices.into_iter().filter_map(|(name, price)| Some((name.to_owned(), price?))).collect()
+    }
+}
+
 section! {
     /// The DRAM tier.
     pub struct DramConfig {
         /// Byte limit, or a share of `memory.limit`. Default: what the other parts of memory leave.
         pub budget: Option<Size> = None,
+        /// Price of 10^9 bytes in any currency, for `terrace advise`.
+        pub price_per_gb: Option<f64> = None,
     }
 }
 
@@ -143,6 +158,8 @@ section! {
         pub budget: Option<Size> = None,
         /// For experiments: slow reads down to 0.35 of the bandwidth and 5 times the latency of DRAM, as Optane had.
         pub slow: bool = false,
+        /// Price of 10^9 bytes in any currency, for `terrace advise`.
+        pub price_per_gb: Option<f64> = None,
     }
 }
 
@@ -154,6 +171,8 @@ section! {
         /// Compression of new table files: `auto` (each buffer for which it pays: the disk saves more time than a core takes
         /// to decompress, both as measured at the first start), `none`, `lz4` or `zstd` (each buffer that shrinks).
         pub compression: Compression = Compression::Auto,
+        /// Price of 10^9 bytes in any currency, for `terrace advise`.
+        pub price_per_gb: Option<f64> = None,
     }
 }
 
@@ -348,6 +367,8 @@ impl Config {
             "tiering.half_life must be above 0 epochs"
         } else if !(self.tiering.merge_top_percent > 0.0 && self.tiering.merge_top_percent <= 100.0) {
             "tiering.merge_top_percent must be above 0 and at most 100"
+        } else if self.tiers.prices_per_gb().iter().any(|(_, price)| !price.is_finite() || *price < 0.0) {
+            "a price_per_gb must be a number from 0"
         } else {
             return Ok(self);
         };

@@ -9,6 +9,7 @@
 //! The binary is a thin shell around [`main`]. Tests use [`serve::Server`] in their own process.
 
 pub mod adapter;
+pub mod advise;
 pub mod allocator;
 pub mod cli;
 pub mod client;

@@ -222,14 +222,16 @@ fn line(rule: &Rule) -> String {
     format!("{}  rule {}: {}\n    {state}", rule.table, rule.rule, rule.definition)
 }
 
-fn parse<T: serde::de::DeserializeOwned>(value: Value) -> Result<T> {
+/// The answer of a server as it should be.
+pub(crate) fn parse<T: serde::de::DeserializeOwned>(value: Value) -> Result<T> {
     serde_json::from_value(value).map_err(|e| Error::Server {
         code: "Unknown".to_owned(),
         message: format!("the server's answer makes no sense here ({e}); is it of the same version?"),
     })
 }
 
-fn print_json(value: &Value) -> Result<()> {
+/// Prints an answer as it came.
+pub(crate) fn print_json(value: &Value) -> Result<()> {
     let text =
         serde_json::to_string_pretty(value).map_err(|e| Error::System(format!("cannot write the answer: {e}")))?;
     println!("{text}");

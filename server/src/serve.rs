@@ -87,6 +87,7 @@ impl Server {
             http_addr: self.http_addr,
             started_unix_us: crate::unix_us(),
             credentials: password.map(|(user, password)| Credentials { user, password }),
+            prices_per_gb: self.config.tiers.prices_per_gb(),
         };
         let state = AppState::new(Arc::clone(self.engine()), service.metrics(), info);
         let (stop_flight, stop_http) = (self.stop.clone(), self.stop.clone());

@@ -73,6 +73,22 @@ test("the heat map has a cell per column and group of chunks, hot where the quer
   assert.match(await page.locator("#tip").textContent(), /l_discount.*5 accesses.*(dram|nvm|ssd) /);
 });
 
+test("the advisor draws the curve it answers with, and marks the budget as it is", async () => {
+  await page.waitForSelector("#curve circle[data-budget]");
+  const points = await page.locator("#curve circle[data-budget]").evaluateAll((dots) =>
+    dots.map((dot) => [Number(dot.dataset.budget), Number(dot.dataset.height), Number(dot.getAttribute("cx")), Number(dot.getAttribute("cy"))]));
+  const advice = await api("advisor?points=21");
+  assert.deepEqual(points.map(([budget]) => budget), advice.curve.map((point) => point.budget_bytes));
+  for (let i = 1; i < points.length; i++) {
+    assert.ok(points[i][2] > points[i - 1][2], "budgets rise to the right");
+    assert.ok(points[i][1] <= points[i - 1][1] && points[i][3] >= points[i - 1][3], "more room is never slower");
+  }
+  assert.match(await page.locator("#curve .mark").first().textContent(), /^now 64\.0 MiB: /);
+  assert.match(await page.locator("#advice").textContent(), /hold everything/);
+  assert.match(await page.locator("#advicenote").textContent(), /mean time of a query by budget of dram, from the last \d+ quer/);
+  assert.match(await page.locator("#unread").textContent(), /l_comment/);
+});
+
 test("a budget changed on the page is changed in the server, and the epoch obeys it", async () => {
   const card = page.locator('.tier[data-name="dram"]');
   await card.locator("input").fill("nonsense");
@@ -81,6 +97,7 @@ test("a budget changed on the page is changed in the server, and the epoch obeys
   await card.locator("input").fill("4MiB");
   await card.locator("button").click();
   await card.locator(".said").filter({ hasText: "now 4.00 MiB" }).waitFor();
+  await page.locator("#curve .mark").filter({ hasText: "now 4.00 MiB" }).waitFor({ state: "attached" });
   const dram = async () => (await api("tiers")).items.find((t) => t.name === "dram");
   assert.equal((await dram()).budget_bytes, 4 << 20);
   assert.match(await (await terrace("sql", "--url", `grpc://${ready.flight}`, "--format", "csv",

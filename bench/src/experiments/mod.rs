@@ -1,6 +1,7 @@
 //! The experiments, by name and by the figure they measure.
 
 mod access;
+mod advisor;
 mod budgets;
 mod counters;
 mod io;
@@ -160,6 +161,12 @@ pub const ALL: &[Experiment] = &[
         figure: "P13",
         about: "YCSB 90/10 on eight times the DRAM tier: cold reads merged selectively, against never and always",
         run: ycsb::merge,
+    },
+    Experiment {
+        name: "advisor",
+        figure: "-",
+        about: "TPC-H at five drawn DRAM budgets, against the times predicted while all lay in DRAM",
+        run: advisor::run,
     },
     Experiment {
         name: "restart",

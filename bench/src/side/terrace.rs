@@ -1,5 +1,7 @@
 //! The engine over a store, in process: SQL text to the end of the stream, as the Flight service would run it.
 
+mod advice;
+
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -32,6 +34,7 @@ pub struct Terrace {
     runtime: Runtime,
     engine: Arc<Engine>,
     session: Arc<Session>,
+    marked: Option<Instant>,
 }
 
 impl Terrace {
@@ -62,7 +65,7 @@ impl Terrace {
         };
         let engine = Engine::new(store, options)?;
         let session = engine.open_session("bench");
-        Ok(Self { runtime, engine, session })
+        Ok(Self { runtime, engine, session, marked: None })
     }
 
     fn sql(&self, sql: &str) -> Result<Sample> {
@@ -137,11 +140,16 @@ impl Side for Terrace {
         match op.split_once(' ') {
             Some(("sql", sql)) => self.sql(sql),
             Some(("place", share)) => self.place(share.parse().map_err(|_| unknown(op))?),
+            Some(("advise", shares)) => self.advise(shares),
+            Some(("budget", bytes)) => self.budget(bytes.parse().map_err(|_| unknown(op))?),
             Some(("table", name)) => self.table(name),
             Some(("delete", what)) => self.delete(what).ok_or_else(|| unknown(op))?,
             Some(("latency", what)) => self.latency(what).ok_or_else(|| unknown(op))?,
             Some(("optimize", name)) => self.optimize(name),
             Some(("show", sql)) => self.show(sql),
+            None if op == "fill" => self.fill(),
+            None if op == "mark" => Ok(self.mark()),
+            None if op == "history" => self.check_history(),
             _ => Err(unknown(op)),
         }
     }

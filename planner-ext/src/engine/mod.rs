@@ -16,6 +16,7 @@
 //! execution happen on [`EngineOptions::cpu`], and blocking store calls on that runtime's blocking threads.
 
 mod admission;
+mod advice;
 mod alter;
 mod answer;
 mod catalog;

@@ -10,10 +10,12 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use terrace_tier_store::clock::Clock;
+use terrace_tier_store::placement::ScanProfile;
 use tokio::sync::Notify;
 
 use super::interrupt::Interrupt;
 use crate::error::{Error, ErrorKind, Result};
+use crate::scan::tally::Journal;
 
 /// What a statement does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -134,6 +136,8 @@ pub struct StatementRecord {
     pub bytes: u64,
     /// The error it ended with.
     pub error: Option<String>,
+    /// Its scans, once it has ended.
+    pub scans: Arc<[ScanProfile]>,
 }
 
 /// Upper bounds of the duration histogram, in microseconds; one more bucket holds the rest.
@@ -211,6 +215,7 @@ struct Live {
     rows: AtomicU64,
     bytes: AtomicU64,
     interrupt: Interrupt,
+    journal: Arc<Journal>,
 }
 
 impl Live {
@@ -227,6 +232,7 @@ impl Live {
             rows: self.rows.load(Ordering::Relaxed),
             bytes: self.bytes.load(Ordering::Relaxed),
             error: None,
+            scans: Arc::default(),
         }
     }
 }
@@ -283,6 +289,7 @@ impl Registry {
             rows: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             interrupt: Interrupt::new(self.limit),
+            journal: Arc::default(),
         });
         let mut running = self.live.lock();
         if self.refusing.load(Ordering::SeqCst) {
@@ -344,6 +351,9 @@ impl Registry {
             Outcome::Cancelled => StatementState::Cancelled,
         };
         record.error = error.map(|e| e.message().to_owned());
+        if self.history > 0 {
+            record.scans = live.journal.scans().into();
+        }
         self.counters.count(&record, outcome);
         if self.history > 0 {
             let mut ended = self.ended.lock();
@@ -371,6 +381,11 @@ pub(super) struct Ticket {
 impl Ticket {
     pub(super) fn id(&self) -> &str {
         &self.live.id
+    }
+
+    /// Where its scans say what they did.
+    pub(super) fn journal(&self) -> Arc<Journal> {
+        Arc::clone(&self.live.journal)
     }
 
     pub(super) fn interrupt(&self) -> Interrupt {

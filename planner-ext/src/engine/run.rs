@@ -145,14 +145,14 @@ async fn open(
     let mut state = planned.snapshot.state();
     let plan = physical_plan(&state, ticket, planned).await?;
     let may_retry = has_hash_join(&plan)?;
-    let mut stream = execute_stream(plan, task_context(engine, &state)?)?;
+    let mut stream = execute_stream(plan, task_context(engine, ticket, &state)?)?;
     match stream.try_next().await {
         Err(error) if may_retry && matches!(error.find_root(), DataFusionError::ResourcesExhausted(_)) => {
             drop(stream);
             tracing::info!("query memory ended in a hash join; trying sort-merge joins");
             state.config_mut().options_mut().optimizer.prefer_hash_join = false;
             let plan = physical_plan(&state, ticket, planned).await?;
-            let mut stream = execute_stream(plan, task_context(engine, &state)?)?;
+            let mut stream = execute_stream(plan, task_context(engine, ticket, &state)?)?;
             let first = stream.try_next().await?;
             Ok((stream, first))
         }
@@ -191,15 +191,17 @@ pub(super) async fn execute_with(
         state.config_mut().options_mut().optimizer.prefer_hash_join = false;
     }
     let plan = physical_plan(&state, ticket, planned).await?;
-    Ok(execute_stream(plan, task_context(engine, &state)?)?)
+    Ok(execute_stream(plan, task_context(engine, ticket, &state)?)?)
 }
 
-/// The surroundings of one execution: a memory pool of its own, spill files and caches shared.
-fn task_context(engine: &Engine, state: &SessionState) -> Result<Arc<TaskContext>> {
+/// The surroundings of one execution: a memory pool and a journal of its own, spill files and caches shared.
+fn task_context(engine: &Engine, ticket: &Ticket, state: &SessionState) -> Result<Arc<TaskContext>> {
     let runtime = RuntimeEnvBuilder::from_runtime_env(&engine.runtime)
         .with_memory_pool(engine.memory.statement_pool())
         .build_arc()?;
-    Ok(Arc::new(TaskContext::from(state).with_runtime(runtime)))
+    let context = TaskContext::from(state).with_runtime(runtime);
+    let config = context.session_config().clone().with_extension(ticket.journal());
+    Ok(Arc::new(context.with_session_config(config)))
 }
 
 /// Runs an update to its end and returns the rows affected.

@@ -41,6 +41,7 @@ use super::reach::Reach;
 use super::source::ScanSource;
 use super::statistics::scan_statistics;
 use super::stream::ScanStream;
+use super::tally::Journal;
 
 /// With so many items for each partition, their number need not be weighed.
 const FEW_ITEMS: usize = 2;
@@ -306,6 +307,8 @@ impl TierScanExec {
         metrics.chunks_pruned.add(total - kept);
         metrics.chunks_pruned_membership.add(config.denied);
         config.source.store.filters().add_pruned_chunks(config.denied);
+        let journal = context.session_config().get_extension::<Journal>().unwrap_or_default();
+        let tally = journal.scan(config.source.table.id(), columns.len(), config.partitions);
         let position = |p: &usize| columns.iter().position(|c| c == p);
         let spec = ScanSpec {
             output: config.projection.iter().filter_map(position).collect(),
@@ -318,6 +321,7 @@ impl TierScanExec {
             filters: conjuncts.clone(),
             asked: OnceLock::new(),
             metrics,
+            tally,
         };
         // Static filters have done their work; with run-time ones they may still exclude more.
         let pruning = if config.dynamic.is_empty() { Vec::new() } else { conjuncts };
@@ -433,7 +437,7 @@ impl ExecutionPlan for TierScanExec {
             queue
         };
         let baseline = BaselineMetrics::new(&self.metrics, partition);
-        let wait = WaitTimer::new(&self.metrics, partition);
+        let wait = WaitTimer::new(&self.metrics, partition, Arc::clone(&queue.spec.tally));
         Ok(Box::pin(cooperative(ScanStream::new(queue, partition, baseline, wait))))
     }
 

@@ -1,10 +1,13 @@
 //! What `EXPLAIN ANALYZE` shows of a scan.
 
+use std::sync::Arc;
+
 use datafusion::common::instant::Instant;
 use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet, MetricBuilder, Time};
 use terrace_tier_store::tier::TierId;
 
 use super::source::ScanSource;
+use super::tally::ScanTally;
 
 /// Counts of one execution, shared by its partitions.
 #[derive(Debug, Clone)]
@@ -58,12 +61,13 @@ pub(super) fn now() -> Instant {
 #[derive(Debug)]
 pub(super) struct WaitTimer {
     time: Time,
+    tally: Arc<ScanTally>,
     since: Option<Instant>,
 }
 
 impl WaitTimer {
-    pub(super) fn new(set: &ExecutionPlanMetricsSet, partition: usize) -> Self {
-        Self { time: MetricBuilder::new(set).subset_time("io_wait", partition), since: None }
+    pub(super) fn new(set: &ExecutionPlanMetricsSet, partition: usize, tally: Arc<ScanTally>) -> Self {
+        Self { time: MetricBuilder::new(set).subset_time("io_wait", partition), tally, since: None }
     }
 
     pub(super) fn start(&mut self) {
@@ -73,6 +77,7 @@ impl WaitTimer {
     pub(super) fn stop(&mut self) {
         if let Some(since) = self.since.take() {
             self.time.add_elapsed(since);
+            self.tally.waited(since);
         }
     }
 }

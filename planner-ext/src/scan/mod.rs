@@ -39,6 +39,7 @@ mod reach;
 mod source;
 mod statistics;
 mod stream;
+pub(crate) mod tally;
 #[cfg(test)]
 pub(crate) mod tests;
 mod words;

@@ -435,6 +435,7 @@ impl Drop for OpenChunk {
             let bytes = if resident { segment.bytes() } else { *bytes_read };
             totals.record(*tier, pattern, bytes);
             self.spec.metrics.segment(*tier, bytes);
+            self.spec.tally.segment(slot, segment.column, *tier, *bytes_read);
         }
         std::mem::take(&mut self.cold).into_iter().for_each(|cold| self.spec.source.store.let_go(cold));
     }

@@ -27,6 +27,7 @@ use super::metrics::ScanMetrics;
 use super::open::{Arrived, ChunkRead, ColdPart, OpenChunk, Opening};
 use super::pruning::{DynamicPruner, Verdict, as_of_now};
 use super::source::ScanSource;
+use super::tally::ScanTally;
 
 /// Chunks set aside for their filters, which are in reach, before others are looked at.
 const MOST_TO_FILTER: usize = 8;
@@ -53,6 +54,8 @@ pub(super) struct ScanSpec {
     pub asked: OnceLock<Vec<Asked>>,
     /// Counts of the execution.
     pub metrics: ScanMetrics,
+    /// The same for the advisor.
+    pub tally: Arc<ScanTally>,
 }
 
 impl ScanSpec {

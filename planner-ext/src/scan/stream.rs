@@ -37,6 +37,7 @@ pub(super) struct ScanStream {
     /// Rows this partition may still collect.
     remaining: usize,
     done: bool,
+    ended: bool,
     baseline: BaselineMetrics,
     wait: WaitTimer,
 }
@@ -56,6 +57,7 @@ impl ScanStream {
             current: None,
             remaining,
             done: remaining == 0,
+            ended: false,
             baseline,
             wait,
             queue,
@@ -163,6 +165,13 @@ impl ScanStream {
         self.slices.fill(None);
     }
 
+    /// Its rows are out; what still holds it does not count.
+    fn end(&mut self) {
+        if !std::mem::replace(&mut self.ended, true) {
+            self.queue.spec.tally.end();
+        }
+    }
+
     fn flush(&mut self) -> Result<Option<RecordBatch>> {
         self.stop();
         let Some(mut coalescer) = self.coalescer.take() else { return Ok(None) };
@@ -212,6 +221,7 @@ impl Stream for ScanStream {
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         self.wait.stop();
+        self.queue.spec.tally.begin();
         let compute = self.baseline.elapsed_compute().clone();
         let poll = {
             let _timer = compute.timer();
@@ -223,8 +233,14 @@ impl Stream for ScanStream {
         match &poll {
             // Rows only: `record_poll` also walks all buffers of every batch to count its bytes.
             Poll::Ready(Some(Ok(batch))) => self.baseline.record_output(batch.num_rows()),
-            Poll::Ready(Some(Err(_))) => self.stop(),
-            Poll::Ready(None) => self.baseline.done(),
+            Poll::Ready(Some(Err(_))) => {
+                self.stop();
+                self.end();
+            }
+            Poll::Ready(None) => {
+                self.baseline.done();
+                self.end();
+            }
             Poll::Pending => {}
         }
         poll
@@ -240,6 +256,7 @@ impl RecordBatchStream for ScanStream {
 impl Drop for ScanStream {
     fn drop(&mut self) {
         self.stop();
+        self.end();
         self.queue.leave();
     }
 }

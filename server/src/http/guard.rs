@@ -80,6 +80,7 @@ mod tests {
             http_addr: addr.parse().unwrap(),
             started_unix_us: 0,
             credentials,
+            prices_per_gb: Vec::new(),
         }
     }
 

@@ -10,6 +10,7 @@
 //!   /metrics  /metrics/segments                        Prometheus text format
 //! ```
 
+mod advisor;
 mod cockpit;
 mod control;
 mod epochs;

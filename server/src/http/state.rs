@@ -57,6 +57,8 @@ pub struct ServerInfo {
     pub started_unix_us: u64,
     /// Who may use the API; `None`: everybody who reaches it, which the server allows on loopback only.
     pub credentials: Option<Credentials>,
+    /// Price of 10^9 bytes of a tier, by its name; those that have one.
+    pub prices_per_gb: Vec<(String, f64)>,
 }
 
 /// What every handler shares.

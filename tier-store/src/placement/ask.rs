@@ -1,16 +1,23 @@
-//! Questions to the loop: why segments lie where they lie, what a statement would read. They change nothing.
+//! Questions to the loop: why segments lie where they lie, what a statement would read, what other budgets would bring.
+//! They change nothing.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::advice::{Advice, AdviceRequest, UnreadColumn};
+use super::advisor::{Basis, advise};
+use super::epoch::Inputs;
 use super::explain::{Explainer, Explanation};
 use super::flip::Flips;
+use super::forecast::Device;
 use super::kept::{Drawn, origin_table, set_aside};
 use super::mode::TieringMode;
 use super::order::{Scope, in_scope};
 use super::outlook::{Outlook, outlook};
 use super::policy::PolicyKind;
+use super::survey::Origin;
 use super::tiering::{TableSnapshot, Tiering, TieringHost};
+use super::workload::Workload;
 use crate::error::{Error, Result};
 use crate::heat::decay::SegmentKey;
 use crate::table::{Chunk, ChunkSet, RuleRows, TableId};
@@ -93,6 +100,53 @@ impl Tiering {
         outlook(&drawn.inputs, &drawn.plan, self.shared.options.effort, &reads)
     }
 
+    /// What other budgets would bring to the statements of `workload`, by the counters as they are. All tables are weighed,
+    /// those too that the loop does not move.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a request that nothing can be said to; when a plan cannot be made.
+    pub fn advise(&self, request: &AdviceRequest, workload: &Workload) -> Result<Advice> {
+        let host = self.shared.host()?;
+        let tables = sorted(host.as_ref());
+        let seen = self.shared.seen_heat(&tables, true);
+        let (inputs, origins) = self.shared.inputs(host.as_ref(), &tables, seen.as_ref())?;
+        let device = Device::of(&self.shared.calibrated(host.as_ref())?);
+        let device = device.ok_or_else(|| Error::Invalid("no tier is calibrated".into()))?;
+        let stored = |(table, position, column): &Origin| {
+            let chunk = &tables.get(*table as usize)?.chunks.get(*position as usize)?.chunk;
+            Some(chunk.segments.get(*column as usize)?.home.len)
+        };
+        let stored_bytes: Vec<u64> = origins.iter().map(|origin| stored(origin).unwrap_or_default()).collect();
+        let never_read = never_read(&inputs, &origins, &tables);
+        let (policy, effort) = (self.shared.policy.as_ref(), self.shared.options.effort);
+        let basis = Basis { inputs, stored_bytes: &stored_bytes, device, workload, policy, effort };
+        let mut advice = advise(basis, request)?;
+        (advice.never_read, advice.notes) = (never_read, self.notes(&tables, &advice));
+        Ok(advice)
+    }
+
+    fn notes(&self, tables: &[TableSnapshot], advice: &Advice) -> Vec<String> {
+        let mut notes = Vec::new();
+        let control = self.control();
+        if control.frozen_unix_us.is_some() {
+            notes.push("placement is frozen: these figures are for what epochs would do otherwise".to_owned());
+        } else if control.mode != TieringMode::Auto {
+            notes.push(format!("tiering is {}: these figures are for auto", control.mode));
+        }
+        let others: Vec<&str> =
+            tables.iter().filter(|table| table.mode != TieringMode::Auto).map(|table| table.name.as_str()).collect();
+        if !others.is_empty() {
+            notes.push(format!("{} weighed as if the loop moved them", others.join(", ")));
+        }
+        if self.shared.policy.kind() != PolicyKind::Optimal {
+            notes.push(format!("placed by policy {}", self.shared.policy.kind().name()));
+        }
+        if advice.statements == 0 {
+            notes.push("no finished query to go by: only reading times are predicted".to_owned());
+        }
+        notes
+    }
+
     /// A plan of all tables that the loop moves, and of `asked` ones.
     fn drawn(&self, host: &dyn TieringHost, tables: &[TableSnapshot], asked: &[TableId]) -> Result<Drawn> {
         let seen = self.shared.seen_heat(tables, true);
@@ -125,4 +179,25 @@ pub(super) fn sorted(host: &dyn TieringHost) -> Vec<TableSnapshot> {
     let mut tables = host.tables();
     tables.sort_by_key(|table| table.id);
     tables
+}
+
+/// Columns of which no segment was read since its reads are counted, largest first.
+fn never_read(inputs: &Inputs, origins: &[Origin], tables: &[TableSnapshot]) -> Vec<UnreadColumn> {
+    let mut columns: BTreeMap<(u32, u32), (bool, u64, u64)> = BTreeMap::new();
+    for (segment, (table, _, column)) in inputs.segments.iter().zip(origins) {
+        let (read, bytes, memory_bytes) = columns.entry((*table, *column)).or_default();
+        *read |= segment.heat.total() > 0.0 || segment.heat.idle_epochs.is_some();
+        *bytes += segment.bytes;
+        *memory_bytes += if segment.current == inputs.home() { 0 } else { segment.bytes };
+    }
+    let unread = columns.into_iter().filter(|(_, (read, ..))| !read);
+    let named = |((table, column), (_, bytes, memory_bytes)): ((u32, u32), (bool, u64, u64))| {
+        let table = tables.get(table as usize)?;
+        let schema = &table.chunks.first()?.chunk.schema;
+        let column = schema.fields().get(column as usize)?.name().clone();
+        Some(UnreadColumn { table: table.name.clone(), column, bytes, memory_bytes })
+    };
+    let mut unread: Vec<UnreadColumn> = unread.filter_map(named).collect();
+    unread.sort_by_key(|column| std::cmp::Reverse(column.bytes));
+    unread
 }

@@ -6,6 +6,7 @@
 //! What decompressing costs is measured beside them: files are compressed where that is less than their device saves.
 
 mod decompression;
+mod work;
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -67,6 +68,9 @@ pub struct Busy {
     pub depth_bytes: u64,
     /// What it gives then, in bytes per microsecond.
     pub bytes_per_us: f64,
+    /// Time of cores that a byte costs to read and check, in microseconds; 0 where it was not measured.
+    #[serde(default)]
+    pub work_us_per_byte: f64,
 }
 
 /// The measurements of all tiers, fastest first, the home last.
@@ -223,7 +227,9 @@ fn busy(probe: &Probe, file: &Arc<IoFile>, clock: &dyn Clock) -> Result<Busy> {
         }
         (at_once, us) = (at_once * 2, more);
     }
-    Ok(Busy { depth_bytes: (2 * at_once * block) as u64, bytes_per_us: (DEPTH_BLOCKS * block) as f64 / us.max(1.0) })
+    let (depth_bytes, bytes_per_us) = ((2 * at_once * block) as u64, (DEPTH_BLOCKS * block) as f64 / us.max(1.0));
+    let work_us_per_byte = work::measure(probe, file, clock, depth_bytes)?.unwrap_or_default();
+    Ok(Busy { depth_bytes, bytes_per_us, work_us_per_byte })
 }
 
 /// What `measure` finds; up to three times, as other work may come in its way.

@@ -5,12 +5,14 @@
 //! ```
 //!
 //! [`explain`] says why, and what would change it; [`mode`], [`control`] and [`order`] are the user's hand on the loop;
-//! [`measure`] says afterwards what moves brought.
+//! [`measure`] says afterwards what moves brought, [`advisor`] beforehand what other budgets would.
 //!
 //! What users want of the placement ([`duty`]) comes first: room for what must lie on a tier is reserved, what must not is
 //! not offered. A [`policy`] shares out the rest. [`epoch`], [`policy`] and [`solver`] are pure: the same inputs give the same plan, no clock and no I/O. [`tiering`] is
 //! the loop around them; it sees tables and tiers through the small trait [`TieringHost`].
 
+pub mod advice;
+mod advisor;
 mod ask;
 pub mod calibrate;
 mod control;
@@ -19,6 +21,7 @@ pub mod duty;
 pub mod epoch;
 pub mod explain;
 mod flip;
+mod forecast;
 pub mod hold;
 mod kept;
 mod measure;
@@ -39,7 +42,9 @@ pub(crate) mod survey;
 pub mod tiering;
 mod turn;
 mod words;
+pub mod workload;
 
+pub use advice::{Advice, AdviceRequest, BudgetPoint, Configuration, Goal, MoreRoom, UnreadColumn};
 pub use calibrate::{Calibration, TierProfile};
 pub use control::Control;
 pub use cost::{PatternCost, TierCost};
@@ -55,6 +60,7 @@ pub use policy::PolicyKind;
 pub use pressure::Pressure;
 pub use record::{EpochRecord, EpochReport, MoveRecord, MoveStatus, SEVERAL, TierPrice};
 pub use tiering::{EpochRequest, TableSnapshot, Tiering, TieringHost, TieringOptions};
+pub use workload::{ColumnReads, ScanProfile, StatementProfile, Workload};
 
 #[cfg(test)]
 mod testing;

@@ -1,0 +1,92 @@
+//! What the advisor's predictions are checked with: all in DRAM before the first query, predictions, budgets.
+
+use std::time::Instant;
+
+use terrace_planner_ext::engine::StatementState;
+use terrace_tier_store::placement::tiering::EpochRequest;
+use terrace_tier_store::placement::{AdviceRequest, Order, Scope};
+
+use super::{Terrace, total_bytes};
+use crate::error::{Error, Result};
+use crate::row::Sample;
+use crate::side::ms_since;
+
+/// Epochs after which a placement that still moves is taken as it is.
+const MOST_EPOCHS: u32 = 5;
+
+impl Terrace {
+    /// Brings every segment to DRAM, so that no query ever reads from disk.
+    pub(super) fn fill(&self) -> Result<Sample> {
+        let (start, store) = (Instant::now(), self.engine.store());
+        let budget = total_bytes(store) as f64 * 1.1 + 67e6;
+        store.tiering().set_budget("dram", budget as u64)?;
+        for table in store.tables() {
+            let order =
+                Order::BringBack { table: table.name().to_string(), scope: Scope::all(), tier: "dram".to_owned() };
+            self.runtime.block_on(self.engine.order_placement(order))?;
+        }
+        Ok(Sample::new(ms_since(start)).with("budget_bytes", budget.floor()))
+    }
+
+    /// Queries from now on are what advice is about.
+    pub(super) fn mark(&mut self) -> Sample {
+        self.marked = Some(Instant::now());
+        Sample::default()
+    }
+
+    /// Predictions for shares of all bytes, "0.1,0.5": mean time of a query as predicted, and the budget.
+    pub(super) fn advise(&self, shares: &str) -> Result<Sample> {
+        let start = Instant::now();
+        let shares: Vec<f64> = shares.split(',').filter_map(|share| share.parse().ok()).collect();
+        let request = AdviceRequest { points: 21, shares, ..AdviceRequest::default() };
+        let last = self.marked.map(|marked| marked.elapsed());
+        let advice = self.runtime.block_on(self.engine.advise(request, last))?;
+        let mut sample = Sample::new(ms_since(start))
+            .with("total_bytes", advice.total_bytes as f64)
+            .with("statements", advice.statements as f64)
+            .with("measured_us", advice.measured_us.unwrap_or(0.0));
+        if let Some(knee) = &advice.knee {
+            sample = sample.with("knee_share", knee.share);
+        }
+        for (at, point) in advice.asked.iter().enumerate() {
+            sample = sample
+                .with(&format!("budget_{at}"), point.budget_bytes as f64)
+                .with(&format!("cold_{at}"), point.cold_bytes as f64)
+                .with(&format!("mean_us_{at}"), point.mean_us.ok_or_else(|| Error::failed("no query to go by"))?);
+        }
+        let calibration = self.engine.store().tiering().calibration();
+        if let Some(busy) = calibration.and_then(|known| known.tiers.last()?.busy) {
+            sample = sample
+                .with("device_bytes_per_us", busy.bytes_per_us)
+                .with("device_depth_bytes", busy.depth_bytes as f64)
+                .with("device_work_us_per_byte", busy.work_us_per_byte);
+        }
+        Ok(sample)
+    }
+
+    /// Sets the budget of DRAM and runs epochs until nothing moves.
+    pub(super) fn budget(&self, bytes: u64) -> Result<Sample> {
+        let (start, tiering) = (Instant::now(), self.engine.store().tiering());
+        tiering.set_budget("dram", bytes)?;
+        let mut moves = 0;
+        for _ in 0..MOST_EPOCHS {
+            let report = tiering.run_epoch(EpochRequest::now("benchmark"))?;
+            moves += report.epoch.moves_done;
+            if report.epoch.moves_done == 0 {
+                break;
+            }
+        }
+        Ok(Sample::new(ms_since(start)).with("moves", f64::from(moves)))
+    }
+
+    /// Fails when a query of the history did not end well: predictions would be about others than were measured.
+    pub(super) fn check_history(&self) -> Result<Sample> {
+        let records = self.engine.statements();
+        let bad =
+            records.iter().find(|record| matches!(record.state, StatementState::Failed | StatementState::Cancelled));
+        match bad {
+            Some(record) => Err(Error::failed(format!("a query did not end well: {}", record.sql))),
+            None => Ok(Sample::default().with("queries", records.len() as f64)),
+        }
+    }
+}

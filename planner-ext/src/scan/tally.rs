@@ -1,0 +1,110 @@
+//! What the scans of a statement did: written down while they run, for the advisor.
+//!
+//! The engine puts a [`Journal`] into the configuration of an execution; every scan of it adds a tally. Without one,
+//! nothing is kept.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use datafusion::common::instant::Instant;
+use parking_lot::Mutex;
+use terrace_tier_store::placement::epoch::MAX_TIERS;
+use terrace_tier_store::placement::{ColumnReads, ScanProfile};
+use terrace_tier_store::table::{ColumnId, TableId};
+use terrace_tier_store::tier::TierId;
+
+use super::metrics::now;
+
+/// The scans of one statement.
+#[derive(Debug, Default)]
+pub(crate) struct Journal(Mutex<Vec<Arc<ScanTally>>>);
+
+impl Journal {
+    /// A tally for one more execution of a scan.
+    pub(super) fn scan(&self, table: TableId, columns: usize, partitions: usize) -> Arc<ScanTally> {
+        let tally = Arc::new(ScanTally::new(table, columns, partitions));
+        self.0.lock().push(Arc::clone(&tally));
+        tally
+    }
+
+    /// What they did so far; scans that read no segment are left out.
+    pub(crate) fn scans(&self) -> Vec<ScanProfile> {
+        let profiles = self.0.lock().iter().map(|tally| tally.profile()).collect::<Vec<_>>();
+        profiles.into_iter().filter(|scan| !scan.reads.is_empty()).collect()
+    }
+}
+
+/// One execution of a scan.
+#[derive(Debug)]
+pub(super) struct ScanTally {
+    table: TableId,
+    partitions: u32,
+    begun: OnceLock<Instant>,
+    span_us: AtomicU64,
+    wait_ns: AtomicU64,
+    columns: Vec<ColumnTally>,
+}
+
+#[derive(Debug, Default)]
+struct ColumnTally {
+    /// Known with the first segment.
+    column: OnceLock<ColumnId>,
+    segments: [AtomicU32; MAX_TIERS],
+    cold_bytes: AtomicU64,
+}
+
+impl ScanTally {
+    /// For a scan that reads so many columns.
+    pub(super) fn new(table: TableId, columns: usize, partitions: usize) -> Self {
+        Self {
+            table,
+            partitions: u32::try_from(partitions).unwrap_or(u32::MAX),
+            begun: OnceLock::new(),
+            span_us: AtomicU64::new(0),
+            wait_ns: AtomicU64::new(0),
+            columns: (0..columns).map(|_| ColumnTally::default()).collect(),
+        }
+    }
+
+    /// A partition is polled for the first time.
+    pub(super) fn begin(&self) {
+        self.begun.get_or_init(now);
+    }
+
+    /// A partition has ended.
+    pub(super) fn end(&self) {
+        let span = self.begun.get().map_or(0, |begun| begun.elapsed().as_micros());
+        self.span_us.fetch_max(u64::try_from(span).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    /// A partition has waited for reads.
+    pub(super) fn waited(&self, since: Instant) {
+        let ns = u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.wait_ns.fetch_add(ns, Ordering::Relaxed);
+    }
+
+    /// A segment of the column at this position was read where it lay; `cold_bytes` of it from home.
+    pub(super) fn segment(&self, slot: usize, column: ColumnId, tier: TierId, cold_bytes: u64) {
+        let Some(tally) = self.columns.get(slot) else { return };
+        tally.column.get_or_init(|| column);
+        if let Some(count) = tally.segments.get(usize::from(tier.0)) {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+        tally.cold_bytes.fetch_add(cold_bytes, Ordering::Relaxed);
+    }
+
+    fn profile(&self) -> ScanProfile {
+        let read = |tally: &ColumnTally| {
+            let column = *tally.column.get()?;
+            let segments = std::array::from_fn(|id| tally.segments.get(id).map_or(0, |n| n.load(Ordering::Relaxed)));
+            let cold_bytes = tally.cold_bytes.load(Ordering::Relaxed);
+            Some(ColumnReads { table: self.table, column, segments, cold_bytes })
+        };
+        ScanProfile {
+            span_us: self.span_us.load(Ordering::Relaxed) as f64,
+            wait_us: self.wait_ns.load(Ordering::Relaxed) as f64 / 1e3,
+            partitions: self.partitions,
+            reads: self.columns.iter().filter_map(read).collect(),
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! How long statements that ran would have taken with another placement. Pure.
+//!
+//! A scan gives its rows to the rest of the statement as they come, and its reads go on meanwhile: two stages of a pipeline
+//! that hands on one window of reads at a time. It takes as long as the slower stage, and the faster one for a window.
+//!
+//! ```text
+//!   work(placement)  = hot + (reading + unpacking + slower memory) / partitions           cores
+//!   reads(placement) = latency + bytes read from home / device                           device, kept busy
+//!   span(placement)  = max(work, reads) + min(work, reads) / windows        windows = bytes / depth of the device
+//!   time(placement)  = measured + sum over scans of (span(placement) - span(as it was))
+//! ```
+//!
+//! Reading itself costs the cores time (submitting, pages, checksums); it is calibrated as time of all threads.
+//!
+//! `hot` is the span as measured without what its partitions waited, and without the work that the places of that time
+//! took. The bytes that a scan reads from home follow from the segments of each column it read and the share of the
+//! column's reads that go to segments at home, by heat. Nothing here knows of a statement beyond that.
+
+use std::collections::HashMap;
+
+use super::calibrate::Calibration;
+use super::epoch::{Inputs, MAX_TIERS, SegmentInput, read_bytes};
+use super::workload::{ScanProfile, StatementProfile, Workload};
+use crate::heat::Pattern;
+use crate::heat::decay::SegmentHeat;
+use crate::io::Depth;
+use crate::table::{ColumnId, TableId};
+use crate::tier::TierId;
+
+/// The least that is read of a column: a block with a checksum of its own.
+const BLOCK_BYTES: f64 = 16384.0;
+/// A column is read as a whole where less than this share of its blocks could be left out.
+const LEAST_SKIPPED: f64 = 0.2;
+
+/// What the device of the home gives.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Device {
+    /// Time before the first byte of a read, in microseconds.
+    pub latency_us: f64,
+    /// Bytes per microsecond when it is kept busy.
+    pub bytes_per_us: f64,
+    /// Bytes in flight that keep it busy: what a scan waits for at a time.
+    pub window_bytes: f64,
+    /// Time of cores that a byte costs to read and check, in microseconds.
+    pub work_us_per_byte: f64,
+}
+
+impl Device {
+    /// As calibrated.
+    pub(super) fn of(calibration: &Calibration) -> Option<Self> {
+        let (home, fastest) = (calibration.tiers.last()?, calibration.tiers.first()?);
+        let ([sequential, ..], [memory, ..]) = (home.cost.patterns, fastest.cost.patterns);
+        let work_us_per_byte = home.busy.map_or(0.0, |busy| busy.work_us_per_byte);
+        Some(Self {
+            latency_us: sequential.latency_us,
+            bytes_per_us: home.busy.map_or(sequential.bytes_per_us, |busy| busy.bytes_per_us),
+            window_bytes: home.busy.map_or(Depth::LEAST, |busy| busy.depth_bytes) as f64,
+            // Where it is not known: each byte is looked at once more.
+            work_us_per_byte: if work_us_per_byte > 0.0 {
+                work_us_per_byte
+            } else {
+                1.0 / memory.bytes_per_us.max(1e-3)
+            },
+        })
+    }
+}
+
+/// What the reads of a segment take, per epoch.
+#[derive(Debug, Clone, Copy, Default)]
+struct SegmentReads {
+    column: u32,
+    reads: f64,
+    /// Bytes read from the device, were it at home.
+    device_bytes: f64,
+    /// Work of a core on these bytes, in microseconds.
+    taking_us: f64,
+    /// Further time in place on each tier of memory against the fastest one, in microseconds.
+    slower_us: [f64; MAX_TIERS],
+}
+
+/// The same of a column, per read of one of its segments.
+#[derive(Debug, Clone, Copy, Default)]
+struct PerRead {
+    device_bytes: f64,
+    work_us: f64,
+}
+
+/// What a column's reads take where all of it lies on one tier.
+#[derive(Debug, Clone, Copy, Default)]
+struct ColumnSums {
+    reads: f64,
+    taking_us: f64,
+    device_bytes: f64,
+    slower_us: [f64; MAX_TIERS],
+}
+
+/// A statement, ready to be asked.
+#[derive(Debug)]
+struct Statement {
+    elapsed_us: f64,
+    scans: Vec<Scan>,
+}
+
+#[derive(Debug)]
+struct Scan {
+    hot_us: f64,
+    was_us: f64,
+    partitions: f64,
+    /// Columns and how many of their segments were read.
+    reads: Vec<(u32, f64)>,
+}
+
+/// Forecasts for one workload.
+#[derive(Debug)]
+pub(super) struct Forecast {
+    segments: Vec<SegmentReads>,
+    columns: Vec<ColumnSums>,
+    statements: Vec<Statement>,
+    device: Device,
+    home: TierId,
+}
+
+impl Forecast {
+    /// For a workload over the segments of `inputs`; `stored_bytes` are those in the file of each of them.
+    pub(super) fn new(inputs: &Inputs, stored_bytes: &[u64], device: Device, workload: &Workload) -> Self {
+        let mut known: HashMap<(TableId, ColumnId), u32> = HashMap::new();
+        let mut columns: Vec<ColumnSums> = Vec::new();
+        for segment in &inputs.segments {
+            let next = known.len() as u32;
+            let at = *known.entry((segment.key.table, segment.key.column)).or_insert(next);
+            if at == next {
+                columns.push(ColumnSums::default());
+            }
+            if let Some(column) = columns.get_mut(at as usize) {
+                column.reads += f64::from(segment.heat.total());
+            }
+        }
+        let is_read: Vec<bool> = columns.iter().map(|column| column.reads > 0.0).collect();
+        columns.fill(ColumnSums::default());
+        let mut segments = Vec::with_capacity(inputs.segments.len());
+        for (segment, stored) in inputs.segments.iter().zip(stored_bytes) {
+            let at = known.get(&(segment.key.table, segment.key.column)).copied().unwrap_or_default();
+            let heat = if is_read.get(at as usize) == Some(&true) { segment.heat } else { one_read(segment.rows) };
+            let reads = segment_reads(inputs, segment, *stored, (at, heat), device);
+            if let Some(column) = columns.get_mut(at as usize) {
+                column.add(&reads);
+            }
+            segments.push(reads);
+        }
+        let mut forecast = Self { segments, columns, statements: Vec::new(), device, home: inputs.home() };
+        let statements = workload.statements.iter();
+        forecast.statements = statements.map(|profile| forecast.statement(profile, &known)).collect();
+        forecast
+    }
+
+    /// Number of statements.
+    pub(super) fn statements(&self) -> usize {
+        self.statements.len()
+    }
+
+    fn statement(&self, profile: &StatementProfile, known: &HashMap<(TableId, ColumnId), u32>) -> Statement {
+        let scans = profile.scans.iter().map(|scan| self.scan(scan, known)).collect();
+        Statement { elapsed_us: profile.elapsed_us, scans }
+    }
+
+    fn scan(&self, profile: &ScanProfile, known: &HashMap<(TableId, ColumnId), u32>) -> Scan {
+        let partitions = f64::from(profile.partitions.max(1));
+        let (mut reads, mut work_us, mut device_bytes) = (Vec::new(), 0.0, 0.0);
+        for read in &profile.reads {
+            // A table that was dropped since is left as it was.
+            let Some(at) = known.get(&(read.table, read.column)).copied() else { continue };
+            let Some(column) = self.columns.get(at as usize) else { continue };
+            reads.push((at, read.total() as f64));
+            device_bytes += read.cold_bytes as f64;
+            for (id, count) in (0_u8..).zip(read.segments).filter(|(_, count)| *count > 0) {
+                work_us += f64::from(count) * column.work_us(TierId(id), self.home);
+            }
+        }
+        let work_us = work_us / partitions;
+        let hot_us = (profile.span_us - profile.wait_us / partitions - work_us).max(0.0);
+        let was_us = self.span_us(hot_us + work_us, device_bytes);
+        Scan { hot_us, was_us, partitions, reads }
+    }
+
+    /// The span of a scan with so much work that reads so many bytes from home.
+    fn span_us(&self, work_us: f64, bytes: f64) -> f64 {
+        if bytes <= 0.0 {
+            return work_us;
+        }
+        let reads_us = self.device.latency_us + bytes / self.device.bytes_per_us.max(1e-3);
+        let windows = (bytes / self.device.window_bytes.max(1.0)).max(1.0);
+        work_us.max(reads_us) + work_us.min(reads_us) / windows
+    }
+
+    /// The time of each statement, in microseconds, with every segment where `placed` says.
+    pub(super) fn times_us(&self, placed: &[TierId]) -> Vec<f64> {
+        let mut per_read = vec![PerRead::default(); self.columns.len()];
+        for (segment, tier) in self.segments.iter().zip(placed) {
+            let (Some(column), Some(sums)) =
+                (per_read.get_mut(segment.column as usize), self.columns.get(segment.column as usize))
+            else {
+                continue;
+            };
+            let reads = sums.reads.max(f64::MIN_POSITIVE);
+            if *tier == self.home {
+                column.device_bytes += segment.device_bytes / reads;
+                column.work_us += segment.taking_us / reads;
+            } else {
+                column.work_us += segment.slower_us.get(usize::from(tier.0)).copied().unwrap_or(0.0) / reads;
+            }
+        }
+        let change_us = |scan: &Scan| {
+            let (mut bytes, mut work_us) = (0.0, 0.0);
+            for (column, count) in &scan.reads {
+                let per_read = per_read.get(*column as usize).copied().unwrap_or_default();
+                bytes += count * per_read.device_bytes;
+                work_us += count * per_read.work_us;
+            }
+            self.span_us(scan.hot_us + work_us / scan.partitions, bytes) - scan.was_us
+        };
+        let time_us = |statement: &Statement| {
+            (statement.elapsed_us + statement.scans.iter().map(change_us).sum::<f64>()).max(0.0)
+        };
+        self.statements.iter().map(time_us).collect()
+    }
+}
+
+impl ColumnSums {
+    fn add(&mut self, reads: &SegmentReads) {
+        self.reads += reads.reads;
+        self.taking_us += reads.taking_us;
+        self.device_bytes += reads.device_bytes;
+        for (sum, us) in self.slower_us.iter_mut().zip(reads.slower_us) {
+            *sum += us;
+        }
+    }
+
+    /// Work on one read of a segment that lies there, beyond that in the fastest tier.
+    fn work_us(&self, tier: TierId, home: TierId) -> f64 {
+        let sum = match tier == home {
+            true => self.taking_us,
+            false => self.slower_us.get(usize::from(tier.0)).copied().unwrap_or(0.0),
+        };
+        sum / self.reads.max(f64::MIN_POSITIVE)
+    }
+}
+
+/// The heat of a segment that is read once, from end to end.
+fn one_read(rows: u32) -> SegmentHeat {
+    let mut heat = SegmentHeat::default();
+    let sequential = Pattern::Sequential as usize;
+    if let (Some(accesses), Some(values)) = (heat.accesses.get_mut(sequential), heat.values.get_mut(sequential)) {
+        (*accesses, *values) = (1.0, rows as f32);
+    }
+    heat
+}
+
+fn segment_reads(
+    inputs: &Inputs,
+    segment: &SegmentInput,
+    stored: u64,
+    (column, heat): (u32, SegmentHeat),
+    device: Device,
+) -> SegmentReads {
+    let reads = f64::from(heat.total());
+    let device_bytes: f64 = Pattern::ALL
+        .into_iter()
+        .zip(heat.accesses.iter().zip(heat.values))
+        .filter(|(_, (accesses, _))| **accesses > 0.0)
+        .map(|(pattern, (accesses, values))| {
+            let values = f64::from(values) / f64::from(*accesses);
+            f64::from(*accesses) * stored as f64 * share_read(pattern, stored as f64, values)
+        })
+        .sum();
+    // What planning adds to the bytes of a compressed column is the time to unpack it.
+    let unpack_us = segment.home_bytes.saturating_sub(stored) as f64 / device.bytes_per_us.max(1e-3);
+    let share = if stored > 0 { device_bytes / stored as f64 } else { 0.0 };
+    let mut slower_us = [0.0; MAX_TIERS];
+    let on = |id: usize| {
+        let tier = inputs.tiers.get(id);
+        tier.map_or(0.0, |tier| tier.cost.expected_us(&heat, read_bytes(inputs, segment, id), segment.rows))
+    };
+    for (id, slot) in slower_us.iter_mut().enumerate().take(usize::from(inputs.home().0)) {
+        *slot = (on(id) - on(0)).max(0.0);
+    }
+    let taking_us = share * unpack_us + device_bytes * device.work_us_per_byte;
+    SegmentReads { column, reads, device_bytes, taking_us, slower_us }
+}
+
+/// The share of a segment that one read of so many of its values takes from the device: scattered rows touch
+/// 1 - (1 - 1/n)^k of n blocks (Cardenas 1975); a scan reads the whole where little of it could be left out.
+fn share_read(pattern: Pattern, stored: f64, values: f64) -> f64 {
+    if pattern == Pattern::Sequential {
+        return 1.0;
+    }
+    let blocks = (stored / BLOCK_BYTES).max(1.0);
+    let touched = 1.0 - (1.0 - 1.0 / blocks).powf(values.max(1.0));
+    if touched > 1.0 - LEAST_SKIPPED { 1.0 } else { touched }
+}
+
+#[cfg(test)]
+mod tests;

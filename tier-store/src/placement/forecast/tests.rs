@@ -1,0 +1,119 @@
+#![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+
+use super::super::cost::TierCost;
+use super::super::duty::Duty;
+use super::super::epoch::TierInput;
+use super::super::workload::ColumnReads;
+use super::*;
+use crate::heat::decay::SegmentKey;
+use crate::table::ChunkId;
+use crate::tier::TierKind;
+
+const MIB: u64 = 1 << 20;
+/// 1 MiB takes 1000 us from the device, and 100 us of a core; 2 MiB are waited for at a time.
+const DEVICE: Device = Device {
+    latency_us: 50.0,
+    bytes_per_us: MIB as f64 / 1000.0,
+    window_bytes: (2 * MIB) as f64,
+    work_us_per_byte: 100.0 / MIB as f64,
+};
+const DRAM: TierId = TierId(0);
+const HOME: TierId = TierId(1);
+
+/// Eight chunks of one column, 1 MiB each, each read so often per epoch.
+fn inputs(reads: [f32; 8]) -> Inputs {
+    let tier = |name: &str, kind| TierInput { name: name.into(), budget_bytes: None, cost: TierCost::typical(kind) };
+    let segment = |(chunk, reads): (u64, f32)| {
+        let mut heat = SegmentHeat::default();
+        (heat.accesses[0], heat.values[0]) = (reads, reads * 65_536.0);
+        let key = SegmentKey { table: TableId(1), chunk: ChunkId(chunk), column: ColumnId(0) };
+        let (charged_bytes, duty) = ([MIB; MAX_TIERS], Duty::default());
+        SegmentInput {
+            key,
+            rows: 65_536,
+            bytes: MIB,
+            home_bytes: MIB,
+            charged_bytes,
+            current: DRAM,
+            heat,
+            duty,
+            hold: None,
+        }
+    };
+    let tiers = vec![tier("dram", TierKind::Dram), tier("ssd", TierKind::Ssd)];
+    Inputs {
+        tiers,
+        segments: (0..).zip(reads).map(segment).collect(),
+        payback_epochs: 1.0,
+        rules: Vec::new(),
+        prices: Vec::new(),
+    }
+}
+
+/// A statement that scanned so many chunks in DRAM and at home.
+fn statement(elapsed_us: f64, span_us: f64, wait_us: f64, dram: u32, home: u32) -> Workload {
+    let mut segments = [0; MAX_TIERS];
+    (segments[0], segments[1]) = (dram, home);
+    let cold_bytes = u64::from(home) * MIB;
+    let reads = vec![ColumnReads { table: TableId(1), column: ColumnId(0), segments, cold_bytes }];
+    let scans = vec![ScanProfile { span_us, wait_us, partitions: 2, reads }];
+    Workload { statements: vec![StatementProfile { elapsed_us, scans }] }
+}
+
+fn time_us(inputs: &Inputs, workload: &Workload, placed: [TierId; 8]) -> f64 {
+    Forecast::new(inputs, &[MIB; 8], DEVICE, workload).times_us(&placed)[0]
+}
+
+#[test]
+fn a_scan_takes_the_longer_of_work_and_reads_and_a_window_of_the_other() {
+    let inputs = inputs([1.0; 8]);
+    // Reads of 8 MiB take 8050 us in four windows; their work 400 us on two cores.
+    let quick = statement(3000.0, 2000.0, 0.0, 8, 0);
+    assert_eq!(time_us(&inputs, &quick, [DRAM; 8]), 3000.0);
+    assert!((time_us(&inputs, &quick, [HOME; 8]) - (1000.0 + 8050.0 + 2400.0 / 4.0)).abs() < 1e-6);
+    let slow = statement(21_000.0, 20_000.0, 0.0, 8, 0);
+    assert!((time_us(&inputs, &slow, [HOME; 8]) - (21_400.0 + 8050.0 / 4.0)).abs() < 1e-6);
+    // Half of it: 4050 us of reads in two windows.
+    let half = [HOME, DRAM, HOME, DRAM, HOME, DRAM, HOME, DRAM];
+    assert!((time_us(&inputs, &quick, half) - (1000.0 + 4050.0 + 2200.0 / 2.0)).abs() < 1e-6);
+}
+
+#[test]
+fn what_is_read_more_often_weighs_more() {
+    let inputs = inputs([9.0, 9.0, 9.0, 9.0, 1.0, 1.0, 1.0, 1.0]);
+    let scan = statement(3000.0, 100.0, 0.0, 8, 0);
+    let cold_tail = [DRAM, DRAM, DRAM, DRAM, HOME, HOME, HOME, HOME];
+    // A tenth of the reads goes there: 0.8 MiB of 8, less than a window.
+    assert!((time_us(&inputs, &scan, cold_tail) - (2900.0 + 50.0 + 800.0 + 100.0 + 40.0)).abs() < 1e-2);
+}
+
+#[test]
+fn a_statement_that_waited_is_predicted_without_its_waits() {
+    let inputs = inputs([1.0; 8]);
+    // 8650 us, of which each of two partitions waited 6250; reading took 400 of the other 2400.
+    let waited = statement(9650.0, 8650.0, 2.0 * 6250.0, 0, 8);
+    assert!((time_us(&inputs, &waited, [HOME; 8]) - 9650.0).abs() < 1e-6);
+    assert!((time_us(&inputs, &waited, [DRAM; 8]) - 3000.0).abs() < 1e-6);
+}
+
+#[test]
+fn columns_that_nobody_read_count_evenly_and_unknown_ones_not_at_all() {
+    let cold = inputs([0.0; 8]);
+    let scan = statement(3000.0, 100.0, 0.0, 8, 0);
+    let half = [HOME, DRAM, HOME, DRAM, HOME, DRAM, HOME, DRAM];
+    assert!((time_us(&cold, &scan, half) - (2900.0 + 4050.0 + 300.0 / 2.0)).abs() < 1e-6);
+    let mut dropped = scan;
+    dropped.statements[0].scans[0].reads[0].table = TableId(9);
+    assert_eq!(time_us(&cold, &dropped, [HOME; 8]), 3000.0);
+}
+
+#[test]
+fn few_scattered_values_read_few_blocks() {
+    let stored = 64.0 * BLOCK_BYTES;
+    assert_eq!(share_read(Pattern::Sequential, stored, 1.0), 1.0);
+    assert!((share_read(Pattern::Point, stored, 1.0) - 1.0 / 64.0).abs() < 1e-9);
+    let share = share_read(Pattern::Monotonic, stored, 30.0);
+    assert!(share > 0.3 && share < 30.0 / 64.0, "{share}");
+    assert_eq!(share_read(Pattern::Monotonic, stored, 1000.0), 1.0);
+    assert_eq!(share_read(Pattern::Random, 100.0, 1.0), 1.0);
+}
