@@ -307,8 +307,7 @@ impl TierScanExec {
         metrics.chunks_pruned.add(total - kept);
         metrics.chunks_pruned_membership.add(config.denied);
         config.source.store.filters().add_pruned_chunks(config.denied);
-        let journal = context.session_config().get_extension::<Journal>().unwrap_or_default();
-        let tally = journal.scan(config.source.table.id(), columns.len(), config.partitions);
+        let tally = Journal::of(context).scan(config.source.table.id(), columns.len(), config.partitions);
         let position = |p: &usize| columns.iter().position(|c| c == p);
         let spec = ScanSpec {
             output: config.projection.iter().filter_map(position).collect(),

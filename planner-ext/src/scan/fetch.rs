@@ -30,6 +30,7 @@ use super::metrics::ScanMetrics;
 use super::open::{OpenChunk, Opening};
 use super::queue::ScanSpec;
 use super::source::ScanSource;
+use super::tally::Journal;
 
 /// Chunks read at once. Their bytes are charged whether the I/O budget has room or not, as somebody waits for them.
 const CHUNKS_AT_ONCE: usize = 4;
@@ -73,7 +74,7 @@ impl FetchExec {
         self.columns.iter().filter_map(|column| Some(fields.get(*column)?.name().as_str())).collect()
     }
 
-    fn spec(&self) -> ScanSpec {
+    fn spec(&self, context: &TaskContext) -> ScanSpec {
         ScanSpec {
             source: Arc::clone(&self.source),
             columns: self.columns.clone(),
@@ -83,6 +84,7 @@ impl FetchExec {
             slice_rows: super::SLICE_ROWS,
             fetch: None,
             filters: Vec::new(),
+            tally: Journal::of(context).scan(self.source.table.id(), self.columns.len(), 1),
             asked: OnceLock::new(),
             metrics: ScanMetrics::new(&self.metrics, &self.source),
         }
@@ -146,7 +148,7 @@ impl ExecutionPlan for FetchExec {
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         let input = self.input.execute(partition, Arc::clone(&context))?;
         let memory = MemoryConsumer::new("Fetch").register(context.memory_pool());
-        let (spec, schema) = (Arc::new(self.spec()), self.schema());
+        let (spec, schema) = (Arc::new(self.spec(&context)), self.schema());
         let (position, outputs) = (self.position, self.outputs.clone());
         let baseline = BaselineMetrics::new(&self.metrics, partition);
         let fetcher = Arc::new(Fetcher { spec, schema: Arc::clone(&schema), position, outputs, memory, baseline });
@@ -185,6 +187,7 @@ struct Wanted {
 
 impl Fetcher {
     async fn completed(self: Arc<Self>, batch: RecordBatch) -> Result<RecordBatch> {
+        self.spec.tally.begin();
         let Some(positions) = batch.columns().get(self.position).and_then(|c| c.as_primitive_opt::<UInt64Type>())
         else {
             return internal_err!("rows without positions");
@@ -222,6 +225,7 @@ impl Fetcher {
         let columns = columns.collect::<Result<Vec<_>>>()?;
         let completed = RecordBatch::try_new_with_options(Arc::clone(&self.schema), columns, &options)?;
         self.memory.free();
+        self.spec.tally.end();
         self.baseline.record_output(completed.num_rows());
         Ok(completed)
     }

@@ -119,9 +119,9 @@ impl<'a> TopK<'a> {
         let (mut all, mut of_row, mut chunks) = (0_u64, 0_u64, 0_u32);
         for entry in config.chunks.iter().step_by(step).filter_map(|item| config.source.chunk(*item)) {
             let middle = entry.chunk.rows as usize / 2;
-            let row = [middle..middle + 1];
+            let row = middle..middle + 1;
             let bytes = |wanted| late.iter().map(|c| SsdTier::bytes_to_read(&entry.chunk, *c, wanted)).sum::<u64>();
-            (all, of_row, chunks) = (all + bytes(None), of_row + bytes(Some(&row)), chunks + 1);
+            (all, of_row, chunks) = (all + bytes(None), of_row + bytes(Some(std::slice::from_ref(&row))), chunks + 1);
         }
         let fetched = of_row as f64 / f64::from(chunks.max(1)) * self.rows as f64;
         fetched <= (1.0 - LEAST_SAVED) * all as f64 * step as f64

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use datafusion::common::instant::Instant;
+use datafusion::execution::TaskContext;
 use parking_lot::Mutex;
 use terrace_tier_store::placement::epoch::MAX_TIERS;
 use terrace_tier_store::placement::{ColumnReads, ScanProfile};
@@ -20,6 +21,11 @@ use super::metrics::now;
 pub(crate) struct Journal(Mutex<Vec<Arc<ScanTally>>>);
 
 impl Journal {
+    /// The journal of an execution; one that nobody reads where the engine gave none.
+    pub(super) fn of(context: &TaskContext) -> Arc<Self> {
+        context.session_config().get_extension().unwrap_or_default()
+    }
+
     /// A tally for one more execution of a scan.
     pub(super) fn scan(&self, table: TableId, columns: usize, partitions: usize) -> Arc<ScanTally> {
         let tally = Arc::new(ScanTally::new(table, columns, partitions));
