@@ -68,9 +68,10 @@ pub struct Busy {
     pub depth_bytes: u64,
     /// What it gives then, in bytes per microsecond.
     pub bytes_per_us: f64,
-    /// Time of cores that a byte costs to read and check, in microseconds; 0 where it was not measured.
+    /// Time of cores that a byte costs to read and check, in microseconds; 0 where the kernel does not say, none in
+    /// calibrations of versions that did not ask.
     #[serde(default)]
-    pub work_us_per_byte: f64,
+    pub work_us_per_byte: Option<f64>,
 }
 
 /// The measurements of all tiers, fastest first, the home last.
@@ -100,7 +101,8 @@ impl Calibration {
     pub fn fits(&self, tiers: &[Arc<dyn MemoryTier>], home: &dyn HomeTier) -> bool {
         let devices = tiers.iter().map(|t| (t.name(), t.describe())).chain([(home.name(), home.describe())]);
         let known = self.tiers.iter().map(|p| (p.name.as_str(), p.device.clone()));
-        self.decompression.is_some() && devices.eq(known)
+        let whole = |profile: &TierProfile| profile.busy.is_none_or(|busy| busy.work_us_per_byte.is_some());
+        self.decompression.is_some() && self.tiers.iter().all(whole) && devices.eq(known)
     }
 }
 
@@ -228,7 +230,7 @@ fn busy(probe: &Probe, file: &Arc<IoFile>, clock: &dyn Clock) -> Result<Busy> {
         (at_once, us) = (at_once * 2, more);
     }
     let (depth_bytes, bytes_per_us) = ((2 * at_once * block) as u64, (DEPTH_BLOCKS * block) as f64 / us.max(1.0));
-    let work_us_per_byte = work::measure(probe, file, clock, depth_bytes)?.unwrap_or_default();
+    let work_us_per_byte = Some(work::measure(probe, file, clock, depth_bytes)?.unwrap_or_default());
     Ok(Busy { depth_bytes, bytes_per_us, work_us_per_byte })
 }
 
@@ -336,7 +338,10 @@ mod tests {
         assert_eq!(std::fs::read_dir(home.probe().unwrap().folder).unwrap().count(), 0);
         let json = serde_json::to_string(&calibration).unwrap();
         assert!(serde_json::from_str::<Calibration>(&json).unwrap().fits(&tiers, &home));
-        // One of a version without compression is made anew.
+        // One of a version that did not measure all of it is made anew.
+        let mut partial = calibration.clone();
+        partial.tiers[1].busy.as_mut().unwrap().work_us_per_byte = None;
+        assert!(calibration.fits(&tiers, &home) && !partial.fits(&tiers, &home));
         let old = Calibration { decompression: None, ..calibration };
         let mut json = serde_json::to_value(&old).unwrap();
         json.as_object_mut().unwrap().remove("decompression");
