@@ -123,12 +123,22 @@ section! {
 }
 
 impl TiersConfig {
+    /// True when some tier has a price and a tier of memory has none.
+    fn is_half_priced(&self) -> bool {
+        let memory = if self.has_nvm() { ["dram", "nvm"].as_slice() } else { &["dram"] };
+        let prices = self.prices_per_gb();
+        !prices.is_empty() && memory.iter().any(|tier| !prices.iter().any(|(name, _)| name == tier))
+    }
+
+    fn has_nvm(&self) -> bool {
+        self.nvm.path.is_some() || self.nvm.emulated
+    }
+
     /// Prices of tiers, by their names; those that have one, and of NVM only where it exists.
     pub fn prices_per_gb(&self) -> Vec<(String, f64)> {
-        let has_nvm = self.nvm.path.is_some() || self.nvm.emulated;
         let prices = [
             ("dram", self.dram.price_per_gb),
-            ("nvm", self.nvm.price_per_gb.filter(|_| has_nvm)),
+            ("nvm", self.nvm.price_per_gb.filter(|_| self.has_nvm())),
             ("ssd", self.ssd.price_per_gb),
         ];
         prices.into_iter().filter_map(|(name, price)| Some((name.to_owned(), price?))).collect()
@@ -369,6 +379,8 @@ impl Config {
             "tiering.merge_top_percent must be above 0 and at most 100"
         } else if self.tiers.prices_per_gb().iter().any(|(_, price)| !price.is_finite() || *price < 0.0) {
             "a price_per_gb must be a number from 0"
+        } else if self.tiers.is_half_priced() {
+            "price_per_gb is missing for a tier of memory (tiers.dram, tiers.nvm); give all of them one, or no tier"
         } else {
             return Ok(self);
         };

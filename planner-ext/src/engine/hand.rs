@@ -40,7 +40,7 @@ use super::session::Session;
 use super::statement::Planned;
 use super::{Engine, defaults, show};
 use crate::error::{Error, Result, missing_table};
-use crate::scan::TierScanExec;
+use crate::scan::{FetchExec, TierScanExec};
 use crate::system::{explanations, moves};
 
 /// A question or an order, as written.
@@ -281,6 +281,9 @@ async fn reads(snapshot: &Arc<Snapshot>, statement: SqlStatement) -> Result<Vec<
     plan.apply(|node| {
         if let Some(scan) = node.downcast_ref::<TierScanExec>() {
             found.extend(scan.segments());
+        }
+        if let Some(fetch) = node.downcast_ref::<FetchExec>() {
+            found.extend(fetch.segments()?);
         }
         Ok(TreeNodeRecursion::Continue)
     })?;

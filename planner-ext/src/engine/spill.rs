@@ -16,7 +16,7 @@ use datafusion::common::DataFusionError;
 use datafusion::execution::{SpillFile, SpillWriter, TempFileFactory};
 use futures::{Stream, stream};
 use terrace_tier_store::io::{AlignedBuffer, BlockIo, Class, IoFile, ReadHandle};
-use terrace_tier_store::tier::Account;
+use terrace_tier_store::tier::{Account, Charge};
 
 use crate::error::store_error;
 
@@ -155,7 +155,7 @@ struct Reader {
     /// Opened with the first read, when its length is known.
     file: Option<Arc<IoFile>>,
     at: u64,
-    ahead: Option<ReadHandle>,
+    ahead: Option<(ReadHandle, Arc<Charge>)>,
 }
 
 impl Reader {
@@ -163,14 +163,14 @@ impl Reader {
         if self.file.is_none() {
             self.file = Some(IoFile::open_buffered(&self.path).map_err(store_error)?);
         }
-        let Some(read) = self.ahead.take().or_else(|| self.start(true)) else { return Ok(None) };
+        let Some((read, charge)) = self.ahead.take().or_else(|| self.start(true)) else { return Ok(None) };
         self.ahead = self.start(false);
         let bytes = read.await.map_err(store_error)?;
-        Ok(Some((Bytes::from_owner(Owner(bytes)), self)))
+        Ok(Some((Bytes::from_owner(Owner { bytes, _charge: charge }), self)))
     }
 
     /// Asks for the next piece; `None` at the end, and where room is wanted that others have.
-    fn start(&mut self, needed: bool) -> Option<ReadHandle> {
+    fn start(&mut self, needed: bool) -> Option<(ReadHandle, Arc<Charge>)> {
         let file = self.file.as_ref()?;
         let len = file.len.saturating_sub(self.at).min(READ_BYTES);
         if len == 0 {
@@ -182,17 +182,22 @@ impl Reader {
             Err(_) => return None,
         };
         let handle = self.space.io.read_as(Class::Spill, file, self.at, len as usize);
-        handle.hold(Arc::new(charge));
+        let charge = Arc::new(charge);
+        handle.hold(Arc::clone(&charge));
         self.at += len;
-        Some(handle)
+        Some((handle, charge))
     }
 }
 
-struct Owner(AlignedBuffer);
+/// Bytes that were read, charged until nobody holds any of them.
+struct Owner {
+    bytes: AlignedBuffer,
+    _charge: Arc<Charge>,
+}
 
 impl AsRef<[u8]> for Owner {
     fn as_ref(&self) -> &[u8] {
-        self.0.as_slice()
+        self.bytes.as_slice()
     }
 }
 
@@ -228,6 +233,8 @@ mod tests {
             assert_eq!((file.size(), factory.0.used_bytes()), (Some(len as u64), len as u64));
             let pieces: Vec<Bytes> = file.read_stream().unwrap().try_collect().await.unwrap();
             assert_eq!(pieces.concat(), pattern(len));
+            assert!(reading.used_bytes() >= len as u64, "what is held is charged");
+            drop(pieces);
             assert_eq!(io.stats().read_bytes(), len as u64);
             // A reader that gives up half way leaves nothing.
             drop(file.read_stream().unwrap().try_next().await.unwrap());

@@ -250,7 +250,12 @@ impl TierScanExec {
 
     /// The segments it reads unless run-time filters exclude them: chunks, each with the position of a column.
     pub(crate) fn segments(&self) -> Vec<(Arc<Chunk>, usize)> {
-        let (config, columns) = (&self.config, self.config.columns());
+        self.segments_of(&self.config.columns())
+    }
+
+    /// The same of other columns of the table.
+    pub(super) fn segments_of(&self, columns: &[usize]) -> Vec<(Arc<Chunk>, usize)> {
+        let config = &self.config;
         let chunks = config.needed_items().into_iter().filter_map(|item| config.source.chunk(item));
         let of = |chunk: &Arc<Chunk>| {
             let chunk = Arc::clone(chunk);

@@ -11,7 +11,7 @@ use std::sync::{Arc, OnceLock};
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, RecordBatchOptions, UInt32Array};
 use arrow::compute::{concat, take};
 use arrow::datatypes::{DataType, SchemaRef, UInt64Type};
-use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{Result, Statistics, internal_err};
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
@@ -22,9 +22,10 @@ use datafusion::physical_plan::statistics::StatisticsArgs;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties, ReplaceChildrenOptions};
 use futures::{StreamExt, TryStreamExt, stream};
-use terrace_tier_store::table::TableVersion;
+use terrace_tier_store::table::{Chunk, TableVersion};
 use terrace_tier_store::tier::ssd::Admission;
 
+use super::exec::TierScanExec;
 use super::late::Chosen;
 use super::metrics::ScanMetrics;
 use super::open::{OpenChunk, Opening};
@@ -32,7 +33,7 @@ use super::queue::ScanSpec;
 use super::source::ScanSource;
 use super::tally::Journal;
 
-/// Chunks read at once. Their bytes are charged whether the I/O budget has room or not, as somebody waits for them.
+/// Chunks read at once; where the I/O budget has no room, one.
 const CHUNKS_AT_ONCE: usize = 4;
 
 /// Where a column of the output comes from.
@@ -67,6 +68,18 @@ impl FetchExec {
         properties: Arc<PlanProperties>,
     ) -> Self {
         Self { input, source, position, columns, outputs, properties, metrics: ExecutionPlanMetricsSet::new() }
+    }
+
+    /// The segments that rows may be fetched of: chunks, each with the position of a column.
+    pub(crate) fn segments(&self) -> Result<Vec<(Arc<Chunk>, usize)>> {
+        let mut found = Vec::new();
+        self.input.apply(|node| {
+            if let Some(scan) = node.downcast_ref::<TierScanExec>() {
+                found.extend(scan.segments_of(&self.columns));
+            }
+            Ok(TreeNodeRecursion::Continue)
+        })?;
+        Ok(found)
     }
 
     fn names(&self) -> Vec<&str> {
@@ -150,8 +163,9 @@ impl ExecutionPlan for FetchExec {
         let memory = MemoryConsumer::new("Fetch").register(context.memory_pool());
         let (spec, schema) = (Arc::new(self.spec(&context)), self.schema());
         let (position, outputs) = (self.position, self.outputs.clone());
-        let baseline = BaselineMetrics::new(&self.metrics, partition);
-        let fetcher = Arc::new(Fetcher { spec, schema: Arc::clone(&schema), position, outputs, memory, baseline });
+        let (baseline, beyond_budget) = (BaselineMetrics::new(&self.metrics, partition), Default::default());
+        let fetcher =
+            Arc::new(Fetcher { spec, schema: Arc::clone(&schema), position, outputs, memory, baseline, beyond_budget });
         let rows = input.and_then(move |batch| Arc::clone(&fetcher).completed(batch));
         Ok(Box::pin(RecordBatchStreamAdapter::new(schema, rows)))
     }
@@ -177,6 +191,8 @@ struct Fetcher {
     outputs: Vec<Origin>,
     memory: MemoryReservation,
     baseline: BaselineMetrics,
+    /// Whoever has it may read though the I/O budget has no room.
+    beyond_budget: futures::lock::Mutex<()>,
 }
 
 /// Rows of one item, ascending, and their places in the batch.
@@ -239,11 +255,18 @@ impl Fetcher {
     async fn of_item(&self, wanted: Wanted) -> Result<Vec<ArrayRef>> {
         let chosen = Chosen::rows(&wanted.rows, self.spec.slice_rows);
         let ranges: Vec<Range<usize>> = chosen.ranges().to_vec();
+        let mut beyond = None;
         let chunk = match OpenChunk::open(&self.spec, wanted.item)? {
             Opening::Now(chunk) => chunk,
-            Opening::Cold(part) => match part.of_rows(chosen).read(Admission::Guaranteed)? {
+            Opening::Cold(part) => match part.of_rows(chosen).read(Admission::Prefetch)? {
                 Ok(read) => Arc::new(read.await.1.open()?),
-                Err(_) => return internal_err!("a read that has to be admitted was not"),
+                Err(part) => {
+                    beyond = Some(self.beyond_budget.lock().await);
+                    match part.read(Admission::Guaranteed)? {
+                        Ok(read) => Arc::new(read.await.1.open()?),
+                        Err(_) => return internal_err!("a read that has to be admitted was not"),
+                    }
+                }
             },
         };
         chunk.note(chunk.rows(), wanted.rows.len());
@@ -261,7 +284,9 @@ impl Fetcher {
             self.memory.try_grow(column.get_array_memory_size())?;
             Ok(column)
         });
-        columns.collect()
+        let columns = columns.collect();
+        drop((chunk, beyond));
+        columns
     }
 }
 

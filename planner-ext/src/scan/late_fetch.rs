@@ -35,6 +35,8 @@ use super::source::ROW_COLUMN;
 const MOST_ROWS: usize = 10_000;
 /// Bytes that fetching has to leave out of those that would be read, as a share.
 const LEAST_SAVED: f64 = 0.75;
+/// Waiting columns of fewer bytes are read with the others.
+const LEAST_BYTES: u64 = 1 << 20;
 /// Chunks that are looked at for the sizes of columns.
 const SAMPLE: usize = 16;
 
@@ -122,6 +124,9 @@ impl<'a> TopK<'a> {
             let row = middle..middle + 1;
             let bytes = |wanted| late.iter().map(|c| SsdTier::bytes_to_read(&entry.chunk, *c, wanted)).sum::<u64>();
             (all, of_row, chunks) = (all + bytes(None), of_row + bytes(Some(std::slice::from_ref(&row))), chunks + 1);
+        }
+        if all * step as u64 <= LEAST_BYTES {
+            return false;
         }
         let fetched = of_row as f64 / f64::from(chunks.max(1)) * self.rows as f64;
         fetched <= (1.0 - LEAST_SAVED) * all as f64 * step as f64

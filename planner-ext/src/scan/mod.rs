@@ -52,6 +52,7 @@ use datafusion::physical_plan::filter_pushdown::FilterPushdownPhase;
 use datafusion::prelude::SessionConfig;
 
 pub use exec::{ScanConfig, ScanOrder, TierScanExec};
+pub(crate) use fetch::FetchExec;
 use pushdown::CheckedPushdown;
 pub use source::{ROW_COLUMN, ScanSource};
 

@@ -16,6 +16,9 @@ use terrace_tier_store::tier::TierId;
 
 use super::metrics::now;
 
+/// Executions of scans that are kept of a statement; a recursive one may have any number.
+const MOST_SCANS: usize = 256;
+
 /// The scans of one statement.
 #[derive(Debug, Default)]
 pub(crate) struct Journal(Mutex<Vec<Arc<ScanTally>>>);
@@ -29,7 +32,10 @@ impl Journal {
     /// A tally for one more execution of a scan.
     pub(super) fn scan(&self, table: TableId, columns: usize, partitions: usize) -> Arc<ScanTally> {
         let tally = Arc::new(ScanTally::new(table, columns, partitions));
-        self.0.lock().push(Arc::clone(&tally));
+        let known = &mut *self.0.lock();
+        if known.len() < MOST_SCANS {
+            known.push(Arc::clone(&tally));
+        }
         tally
     }
 

@@ -81,7 +81,8 @@ impl MoveQueue<'_> {
     /// One try; `None` when the target is full.
     fn step(&self, relocation: &Relocation, free_at_us: &mut u64) -> Option<Verdict> {
         let copies = usize::from(relocation.to.0) < self.tiers.len();
-        if copies && !self.pace(*free_at_us) {
+        // What is only dropped takes no time, and is given up too.
+        if !self.pace(if copies { *free_at_us } else { 0 }) {
             return Some(Verdict::Skipped("cancelled".into()));
         }
         let start_us = self.clock.now_us();

@@ -139,6 +139,9 @@ pub(super) fn check(inputs: &Inputs, request: &AdviceRequest) -> Result<()> {
     if !(2..=MOST_POINTS).contains(&request.points) {
         return invalid(format!("a curve has 2 to {MOST_POINTS} points, not {}", request.points));
     }
+    if request.shares.len() > MOST_POINTS {
+        return invalid(format!("{} shares are too many; ask for {MOST_POINTS} at most", request.shares.len()));
+    }
     if let Some(share) = request.shares.iter().find(|share| !(0.0..=1.0).contains(*share)) {
         return invalid(format!("a share of all bytes lies between 0 and 1, not at {share}"));
     }

@@ -18,6 +18,7 @@ use parking_lot::{Condvar, Mutex};
 use super::epoch::{EpochPlan, Inputs, PlannedMove, SegmentInput, TierInput, reading_us};
 use super::kept::{Drawn, origin_table, set_aside};
 use super::mode::TieringMode;
+use super::policy::PolicyKind;
 use super::record::{EpochReport, TierPrice};
 use super::solver::{Method, gap};
 use super::tiering::{EpochRequest, Shared, TieringHost, epoch_record};
@@ -123,7 +124,7 @@ impl Shared {
     /// A budget is lower now than what its tier holds. An epoch under way planned with the one before, and is given up; one
     /// that begins now sees to it itself.
     pub(super) fn over_budget(&self, tier: TierId) {
-        if self.turn.try_lock().is_none() {
+        if self.in_epoch.load(Ordering::Relaxed) {
             self.cancel.store(true, Ordering::Relaxed);
         }
         self.pressure.note(tier, Need::Budget);
@@ -172,17 +173,19 @@ impl Shared {
         if self.is_stopping() {
             return Err(Error::Cancelled);
         }
-        let control = self.control.read().clone();
-        if !control.is_running() || control.mode != TieringMode::Auto {
-            return Ok(None);
-        }
         let mut last = None;
         loop {
+            let control = self.control.read().clone();
+            if !control.is_running() || control.mode != TieringMode::Auto || self.cancel.load(Ordering::Relaxed) {
+                return Ok(last);
+            }
             let id = turn.map_or_else(|| host.last_epoch(), Ok)? + 1;
             let Some(report) = self.relieve_once(host, (tier, need), id)? else { return Ok(last) };
             // Should a part of it not be saved, its number is not given again.
             *turn = Some(id);
-            let is_all = report.moves.len() < MOST || self.is_stopping() || need != Need::Budget;
+            // Where nothing could be dropped, the same would be tried again.
+            let is_all = report.moves.len() < MOST || report.epoch.moves_done == 0;
+            let is_all = is_all || self.is_stopping() || need != Need::Budget;
             last = Some(report);
             if is_all {
                 return Ok(last);
@@ -214,7 +217,8 @@ impl Shared {
         let basis = self.mark(&mut inputs, id);
         let may_leave = |at: usize, segment: &SegmentInput| {
             let idle = || segment.heat.idle_epochs.is_none_or(|epochs| f64::from(epochs) > inputs.payback_epochs);
-            let open = || need == Need::Budget || idle() && self.heat.read().knows(&segment.key);
+            let stays = || self.policy.kind() == PolicyKind::Static || segment.duty.preferred == Some(tier);
+            let open = || need == Need::Budget || !stays() && idle() && self.heat.read().knows(&segment.key);
             let is_auto = || origin_table(&tables, &origins, at).is_some_and(|t| t.mode == TieringMode::Auto);
             segment.current == tier && segment.duty.allows(inputs.home()) && is_auto() && open()
         };

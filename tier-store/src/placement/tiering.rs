@@ -198,6 +198,8 @@ pub(super) struct Shared {
     pub(super) control: RwLock<Control>,
     pub(super) measuring: Mutex<Measuring>,
     pub(super) cancel: AtomicBool,
+    /// An epoch is under way; an order that has the turn is none.
+    pub(super) in_epoch: AtomicBool,
     signal: Mutex<Signal>,
     wake: Condvar,
 }
@@ -239,6 +241,7 @@ impl Tiering {
             control: RwLock::default(),
             measuring: Mutex::default(),
             cancel: AtomicBool::new(false),
+            in_epoch: AtomicBool::new(false),
             signal: Mutex::default(),
             wake: Condvar::new(),
         };
@@ -463,7 +466,9 @@ impl Shared {
         if !request.dry_run {
             self.control.read().check_not_frozen()?;
         }
+        self.in_epoch.store(true, Ordering::Relaxed);
         let report = self.turn(host.as_ref(), request, fold, &mut turn);
+        self.in_epoch.store(false, Ordering::Relaxed);
         let failed = u64::from(report.is_err());
         self.metrics.failures.fetch_add(failed, Ordering::Relaxed);
         report

@@ -26,7 +26,7 @@ const LEDGER_SHARE: u64 = 50;
 const ROUND_OFFERS: usize = 16;
 /// Segments that make room for one.
 const MOST_VICTIMS: usize = 64;
-/// The longest pause after a round.
+/// The longest sleep between two looks at whether the store closes.
 const NAP: Duration = Duration::from_millis(50);
 
 /// What rounds keep.
@@ -60,9 +60,10 @@ impl Shared {
                 }
             }
             let free_at_us = self.merging.lock().free_at_us;
-            let pause = Duration::from_micros(free_at_us.saturating_sub(self.clock.now_us()));
-            if !pause.is_zero() {
-                self.clock.sleep(pause.min(NAP));
+            while let Some(pause_us) = free_at_us.checked_sub(self.clock.now_us()).filter(|us| *us > 0)
+                && !self.is_stopping()
+            {
+                self.clock.sleep(Duration::from_micros(pause_us).min(NAP));
             }
         }
     }
@@ -93,6 +94,9 @@ impl Shared {
         merging.round += 1;
         let mut ledger = self.ledger(host, &tables, *turn, merging)?;
         for _ in 0..ROUND_OFFERS {
+            if merging.free_at_us > self.clock.now_us() {
+                break;
+            }
             let Some(offer) = self.offers.take() else { break };
             for read in &offer.columns {
                 let fate = self.consider((host, &tables), (&mut ledger, merging), read);

@@ -152,7 +152,8 @@ impl Dual<'_> {
                     *capacity = (*capacity + part - whole * share).max(0.0);
                 }
             }
-            prices = solve(&sample, Some(prices))?;
+            let Some(next) = solve(&sample, Some(prices)) else { break };
+            prices = next;
         }
         best.filter(|(_, value)| value.is_finite())
     }
@@ -169,7 +170,10 @@ impl Dual<'_> {
         for round in 0..evaluations {
             let (top_point, gap) = match (&near, round) {
                 (Some(near), 0) => (near.clone(), f64::INFINITY),
-                _ => highest(&planes, &region, best.1 / scale.value)?,
+                _ => match highest(&planes, &region, best.1 / scale.value) {
+                    Some(found) => found,
+                    None => break,
+                },
             };
             repeats = if top_point == before { repeats + 1 } else { 0 };
             let met = gap <= TOLERANCE || repeats > 1;
