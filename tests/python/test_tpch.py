@@ -94,6 +94,8 @@ def test_all_in_dram(server, expected):
 
 
 def test_all_in_nvm(server, expected):
+    # Room first: what leaves DRAM goes there, and not to disk.
+    server.budget("nvm", "512MiB")
     placed = place(server, 0, "512MiB")
     assert placed["dram"] == 0 and placed["nvm"] > 10 * max(placed["ssd"], 1), placed
     check_all(server, expected)

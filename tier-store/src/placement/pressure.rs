@@ -122,12 +122,16 @@ impl Pressure {
 
 impl Shared {
     /// A budget is lower now than what its tier holds. An epoch under way planned with the one before, and is given up; one
-    /// that begins now sees to it itself.
+    /// that begins now sees to it itself. Where slower memory has room for what has to leave, the loop plans an epoch at
+    /// once, which may bring it there.
     pub(super) fn over_budget(&self, tier: TierId) {
         if self.in_epoch.load(Ordering::Relaxed) {
             self.cancel.store(true, Ordering::Relaxed);
         }
-        self.pressure.note(tier, Need::Budget);
+        match self.host().is_ok_and(|host| slower_has_room(host.as_ref(), tier)) {
+            true => self.wake(TRIGGER),
+            false => self.pressure.note(tier, Need::Budget),
+        }
     }
 
     /// Makes room where it is needed, until that ends.
@@ -254,6 +258,14 @@ impl Shared {
         );
         Ok(Some(report))
     }
+}
+
+/// True when tiers of memory below `tier` have room for all that is too much for it.
+fn slower_has_room(host: &dyn TieringHost, tier: TierId) -> bool {
+    let mut accounts = host.memory_tiers().iter().skip(usize::from(tier.0)).map(|tier| tier.account());
+    let over = accounts.next().map_or(0, |account| account.used_bytes().saturating_sub(account.limit_bytes()));
+    let room = accounts.map(|account| account.limit_bytes().saturating_sub(account.used_bytes()));
+    room.sum::<u64>() >= over
 }
 
 /// Segments by cost until `lacking_bytes` are free, without those that turn out not to be needed.

@@ -337,8 +337,7 @@ impl Tiering {
 
     /// Asks the loop for an epoch now, with the heat as it is; without effect when the loop does not run.
     pub fn wake(&self, reason: &'static str) {
-        self.shared.signal.lock().wanted = Some(reason);
-        self.shared.wake.notify_all();
+        self.shared.wake(reason);
     }
 
     /// Gives up what is left of an epoch under way; done moves stay.
@@ -419,6 +418,12 @@ fn account<'a>(host: &'a dyn TieringHost, name: &str) -> Result<&'a Arc<Account>
 }
 
 impl Shared {
+    /// As [`Tiering::wake`].
+    pub(super) fn wake(&self, reason: &'static str) {
+        self.signal.lock().wanted = Some(reason);
+        self.wake.notify_all();
+    }
+
     pub(super) fn host(&self) -> Result<Arc<dyn TieringHost>> {
         self.host.upgrade().ok_or(Error::Cancelled)
     }

@@ -8,6 +8,7 @@ use super::measure::Watch;
 use super::mode::TieringMode;
 use super::picture::Picture;
 use super::policy::PolicyKind;
+use super::pressure;
 use super::record::{EpochReport, MoveRecord, MoveStatus};
 use super::survey::{Origin, survey};
 use super::tiering::{EpochRequest, INTERVAL, Shared, TableSnapshot, TieringHost};
@@ -39,7 +40,11 @@ impl Shared {
             let moves = drawn.plan.moves.iter().zip(&report.moves);
             let done = moves.filter(|(_, record)| record.status == MoveStatus::Done);
             let weighed = (&drawn.inputs, &drawn.basis);
-            self.holds.lock().note(weighed, report.epoch.id, done.map(|(planned, _)| (planned.segment, planned.to)));
+            // What had to leave in haste may come back as soon as it pays.
+            if request.reason != pressure::TRIGGER {
+                let moved = done.map(|(planned, _)| (planned.segment, planned.to));
+                self.holds.lock().note(weighed, report.epoch.id, moved);
+            }
             self.watch(report, &relocations, drawn);
         }
         self.save_heat(host, tables)?;
