@@ -2,13 +2,11 @@
 
 use std::sync::Arc;
 
-use arrow::buffer::Buffer;
-
 use super::{HomeTier, Probe};
 use crate::error::Result;
 use crate::table::Chunk;
 use crate::tier::Account;
-use crate::tier::ssd::SsdTier;
+use crate::tier::ssd::{ReadColumn, SsdTier};
 
 impl HomeTier for SsdTier {
     fn name(&self) -> &str {
@@ -31,7 +29,7 @@ impl HomeTier for SsdTier {
         self.chunk_file(chunk).map(drop)
     }
 
-    fn read_image(&self, chunk: &Arc<Chunk>, column: usize) -> Result<Buffer> {
-        self.load_image(chunk, column)
+    fn read(&self, chunk: &Arc<Chunk>, columns: &[usize]) -> Result<Vec<ReadColumn>> {
+        self.load(chunk, columns)
     }
 }

@@ -1,18 +1,17 @@
 //! One move: copy, swap, release.
 //!
 //! Invariants: bytes are charged to the target before they are copied, so no budget is ever exceeded; the old copy stays
-//! charged until its last reader is done; a segment that moved meanwhile is left alone. One move at a time.
+//! charged until its last reader is done; a segment that moved meanwhile is left alone. Moves may run side by side.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use arrow::buffer::Buffer;
-use parking_lot::Mutex;
-
 use crate::error::{Error, Result};
 use crate::io::{BlockIo, FileSystem};
 use crate::table::{Chunk, Resident, Segment};
-use crate::tier::{Account, MemoryTier, TierId, codec};
+use crate::tier::codec::StoredColumn;
+use crate::tier::ssd::ReadColumn;
+use crate::tier::{Account, MemoryTier, TierId};
 
 /// A folder on a device and the ways to write and read files in it.
 #[derive(Debug)]
@@ -37,8 +36,9 @@ pub trait HomeTier: Send + Sync {
     fn probe(&self) -> Option<Probe>;
     /// Fails when the chunk's file cannot be read at all: missing, cut short, or another one.
     fn check(&self, chunk: &Arc<Chunk>) -> Result<()>;
-    /// Reads one segment, checks it against its checksums, gives its image. Blocks.
-    fn read_image(&self, chunk: &Arc<Chunk>, column: usize) -> Result<Buffer>;
+    /// Reads segments of a chunk, neighbours in the file at once, checks them against their checksums and decompresses
+    /// them; one for each column, in that order. Blocks.
+    fn read(&self, chunk: &Arc<Chunk>, columns: &[usize]) -> Result<Vec<ReadColumn>>;
 }
 
 /// A move to carry out.
@@ -59,9 +59,14 @@ impl Relocation {
     pub fn bytes(&self) -> u64 {
         self.chunk.segments.get(self.column).map_or(0, |segment| segment.bytes())
     }
+
+    /// Bytes that it has at home.
+    pub(super) fn home_bytes(&self) -> u64 {
+        self.chunk.segments.get(self.column).map_or(0, |segment| segment.home.len)
+    }
 }
 
-/// What a call of [`Mover::try_move`] came to.
+/// What a call of [`try_move`] came to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     /// The segment lies on the target now.
@@ -72,89 +77,90 @@ pub enum Outcome {
     Stale(TierId),
 }
 
-/// Carries out moves, one at a time. Safe to share between threads.
-#[derive(Debug, Default)]
-pub struct Mover {
-    turn: Mutex<()>,
+/// Moves one segment, without waiting for room. `tiers` are the byte-addressable tiers in order of [`TierId`]; the id after
+/// the last of them is the home. Errors: what reading the home or storing the copy says; nothing changed then.
+pub fn try_move(tiers: &[Arc<dyn MemoryTier>], home: &dyn HomeTier, relocation: &Relocation) -> Result<Outcome> {
+    let Relocation { chunk, column, from, to } = relocation;
+    let segment = segment_of(chunk, *column)?;
+    let current = segment.resident.load_full();
+    let at = current.as_ref().map_or(TierId(tiers.len() as u8), |resident| resident.tier);
+    if at == *to {
+        return Ok(Outcome::Moved);
+    }
+    if at != *from {
+        return Ok(Outcome::Stale(at));
+    }
+    let Some(target) = tiers.get(usize::from(to.0)) else {
+        // The copy may be the only good one.
+        home.check(chunk)?;
+        if let Some(damage) = chunk.damage(*column) {
+            return Err(damage);
+        }
+        return Ok(swapped(tiers, segment, &current, None));
+    };
+    // Asked before the image is read, so that a full tier costs no I/O.
+    if !target.has_room(segment.bytes()) {
+        return Ok(Outcome::Full);
+    }
+    match &current {
+        Some(resident) => put(tiers, target.as_ref(), relocation, &resident.bytes.buffer, &current),
+        None => match home.read(chunk, &[*column])?.first() {
+            Some(read) => try_promote(tiers, relocation, read),
+            None => Err(Error::Cancelled),
+        },
+    }
 }
 
-impl Mover {
-    /// Moves one segment, without waiting for room. `tiers` are the byte-addressable tiers in order of [`TierId`]; the id
-    /// after the last of them is the home. Errors: what reading the home or storing the copy says; nothing changed then.
-    pub fn try_move(
-        &self,
-        tiers: &[Arc<dyn MemoryTier>],
-        home: &dyn HomeTier,
-        relocation: &Relocation,
-    ) -> Result<Outcome> {
-        let _turn = self.turn.lock();
-        let Relocation { chunk, column, from, to } = relocation;
-        let segment = segment_of(chunk, *column)?;
-        let current = segment.resident.load_full();
-        let at = current.as_ref().map_or(TierId(tiers.len() as u8), |resident| resident.tier);
-        if at == *to {
-            return Ok(Outcome::Moved);
-        }
-        if at != *from {
-            return Ok(Outcome::Stale(at));
-        }
-        let Some(target) = tiers.get(usize::from(to.0)) else {
-            // The copy may be the only good one.
-            home.check(chunk)?;
-            if let Some(damage) = chunk.damage(*column) {
-                return Err(damage);
-            }
-            segment.resident.store(None);
-            return Ok(Outcome::Moved);
-        };
-        // Asked before the image is read, so that a full tier costs no I/O.
-        if !target.has_room(segment.bytes()) {
-            return Ok(Outcome::Full);
-        }
-        let image = match &current {
-            Some(resident) => resident.bytes.buffer.clone(),
-            None => home.read_image(chunk, *column)?,
-        };
-        put(target.as_ref(), chunk, *column, &image)
+/// Brings a segment from home to a tier where its stored bytes, verified and decompressed, are at hand. Otherwise as
+/// [`try_move`].
+pub fn try_promote(tiers: &[Arc<dyn MemoryTier>], relocation: &Relocation, read: &ReadColumn) -> Result<Outcome> {
+    let Relocation { chunk, column, to, .. } = relocation;
+    let segment = segment_of(chunk, *column)?;
+    if let Some(resident) = segment.resident.load_full() {
+        return Ok(if resident.tier == *to { Outcome::Moved } else { Outcome::Stale(resident.tier) });
     }
-
-    /// Brings a segment from home to a tier where its stored bytes, verified and decompressed, are at hand. Otherwise as
-    /// [`Mover::try_move`].
-    pub fn try_promote(
-        &self,
-        tiers: &[Arc<dyn MemoryTier>],
-        relocation: &Relocation,
-        unpacked: &Buffer,
-    ) -> Result<Outcome> {
-        let _turn = self.turn.lock();
-        let Relocation { chunk, column, to, .. } = relocation;
-        let segment = segment_of(chunk, *column)?;
-        if let Some(resident) = segment.resident.load_full() {
-            return Ok(if resident.tier == *to { Outcome::Moved } else { Outcome::Stale(resident.tier) });
-        }
-        let missing = || Error::NotFound { kind: "tier", name: format!("number {}", to.0) };
-        let target = tiers.get(usize::from(to.0)).ok_or_else(missing)?;
-        if !target.has_room(segment.bytes()) {
-            return Ok(Outcome::Full);
-        }
-        let data_type = chunk.schema.field(*column).data_type();
-        let image = codec::image_of_unpacked(&segment.home, data_type, chunk.rows as usize, unpacked.clone())?;
-        put(target.as_ref(), chunk, *column, &image)
+    let missing = || Error::NotFound { kind: "tier", name: format!("number {}", to.0) };
+    let target = tiers.get(usize::from(to.0)).ok_or_else(missing)?;
+    if !target.has_room(segment.bytes()) {
+        return Ok(Outcome::Full);
     }
+    let bytes = read.bytes.as_ref().ok_or(Error::Cancelled)?;
+    put(tiers, target.as_ref(), relocation, bytes, &None)
 }
 
 /// Copies an image to a tier and swaps the segment's handle.
-fn put(target: &dyn MemoryTier, chunk: &Chunk, column: usize, image: &Buffer) -> Result<Outcome> {
-    let segment = segment_of(chunk, column)?;
+fn put(
+    tiers: &[Arc<dyn MemoryTier>],
+    target: &dyn MemoryTier,
+    relocation: &Relocation,
+    image: &[u8],
+    before: &Option<Arc<Resident>>,
+) -> Result<Outcome> {
+    let (chunk, segment) = (&relocation.chunk, segment_of(&relocation.chunk, relocation.column)?);
     let bytes = match target.store(image) {
         Ok(bytes) => bytes,
         Err(Error::BudgetExceeded { .. }) => return Ok(Outcome::Full),
         Err(error) => return Err(error),
     };
-    let data_type = chunk.schema.field(column).data_type();
-    let column = codec::decode_image(&segment.home, data_type, chunk.rows as usize, &bytes.buffer)?;
-    segment.resident.store(Some(Arc::new(Resident { tier: target.id(), column, bytes })));
-    Ok(Outcome::Moved)
+    let data_type = chunk.schema.field(relocation.column).data_type();
+    let column = StoredColumn::decode_unpacked(&segment.home, data_type, chunk.rows as usize, &bytes.buffer)?;
+    let resident = Resident { tier: target.id(), column, bytes };
+    Ok(swapped(tiers, segment, before, Some(Arc::new(resident))))
+}
+
+/// Swaps the handle, unless somebody else did since it was `before`.
+fn swapped(
+    tiers: &[Arc<dyn MemoryTier>],
+    segment: &Segment,
+    before: &Option<Arc<Resident>>,
+    after: Option<Arc<Resident>>,
+) -> Outcome {
+    let found = segment.resident.compare_and_swap(before, after);
+    match (found.as_ref(), before) {
+        (None, None) => Outcome::Moved,
+        (Some(found), Some(before)) if Arc::ptr_eq(found, before) => Outcome::Moved,
+        (found, _) => Outcome::Stale(found.map_or(TierId(tiers.len() as u8), |resident| resident.tier)),
+    }
 }
 
 fn segment_of(chunk: &Chunk, column: usize) -> Result<&Segment> {

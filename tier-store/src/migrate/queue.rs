@@ -1,5 +1,6 @@
 //! A plan of moves, carried out in order, at a bounded rate, until done or cancelled.
 //!
+//! What comes from one chunk is read together, also where it is not next: see [`LOOK_AHEAD`].
 //! A move whose target is full is tried again after the others, which may free room for it. When no move can go on, a
 //! demotion in the way drops its copy and takes it from the home later; failing that the queue waits, for a bounded
 //! time, until readers let go of old copies. Every state in between is a valid placement.
@@ -9,14 +10,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::mover::{HomeTier, Mover, Outcome, Relocation};
+use parking_lot::{Condvar, Mutex, MutexGuard};
+
+use super::mover::{HomeTier, Outcome, Relocation, try_move, try_promote};
 use crate::clock::Clock;
+use crate::tier::ssd::ReadColumn;
 use crate::tier::{MemoryTier, TierId};
 
 /// Between two looks at a full tier.
 const POLL: Duration = Duration::from_millis(2);
 /// The longest sleep between two looks at the cancel flag.
 const NAP: Duration = Duration::from_millis(50);
+/// How many later moves are looked through for more of the same chunk.
+const LOOK_AHEAD: usize = 1024;
+/// Bytes that are read at once: what a device takes as one request.
+const TOGETHER_BYTES: u64 = 1 << 20;
+/// Added to the nice value of a thread that works in the background: a tenth of the weight of others.
+const NICE: libc::c_int = 10;
 
 /// How one move of a plan ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,10 +40,19 @@ pub enum Verdict {
     Skipped(String),
 }
 
+/// Who carries out moves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Crew {
+    /// The calling thread: in order, one after the other.
+    Caller,
+    /// One thread that leaves the processor to others, where they want it.
+    Background,
+    /// So many threads: while one copies, others read.
+    Threads(usize),
+}
+
 /// What a plan of moves is carried out with.
 pub struct MoveQueue<'a> {
-    /// Carries out each.
-    pub mover: &'a Mover,
     /// Byte-addressable tiers in order of their ids.
     pub tiers: &'a [Arc<dyn MemoryTier>],
     /// Where every segment has its durable bytes.
@@ -42,63 +61,160 @@ pub struct MoveQueue<'a> {
     pub clock: &'a dyn Clock,
     /// Set to stop before the next move.
     pub cancel: &'a AtomicBool,
-    /// Bytes copied per second at most; `None`: as fast as it goes.
+    /// Bytes copied per second at most; `None`: as fast as it goes. Meant for a crew of one.
     pub bytes_per_s: Option<u64>,
     /// How long to wait for readers to release room while nothing else can go on.
     pub patience: Duration,
+    /// Who does it.
+    pub crew: Crew,
+}
+
+type Numbered = (usize, Relocation);
+
+/// What the threads of a crew share.
+struct Shift<F> {
+    pending: VecDeque<Numbered>,
+    /// Threads that carry out moves now.
+    busy: usize,
+    /// Moves in a row whose target was full.
+    full: usize,
+    waited: Duration,
+    free_at_us: u64,
+    ended: F,
 }
 
 impl MoveQueue<'_> {
-    /// Carries out `moves` in order; tells `ended` the position and verdict of each, once. Returns when all have ended.
-    pub fn run(&self, moves: &[Relocation], mut ended: impl FnMut(usize, Verdict)) {
-        let mut pending: VecDeque<(usize, Relocation)> = moves.iter().cloned().enumerate().collect();
-        let mut free_at_us = 0;
-        let mut waited = Duration::ZERO;
-        while !pending.is_empty() {
-            let before = pending.len();
-            for _ in 0..before {
-                let Some((number, relocation)) = pending.pop_front() else { break };
-                match self.step(&relocation, &mut free_at_us) {
-                    Some(verdict) => ended(number, verdict),
-                    None => pending.push_back((number, relocation)),
+    /// Carries out `moves`, begun in order but for neighbours on disk; tells `ended` the position and verdict of each, once.
+    /// Returns when all have ended.
+    pub fn run(&self, moves: &[Relocation], ended: impl FnMut(usize, Verdict) + Send) {
+        let pending = moves.iter().cloned().enumerate().collect();
+        let shift = Shift { pending, busy: 0, full: 0, waited: Duration::ZERO, free_at_us: 0, ended };
+        let (shift, changed) = (Mutex::new(shift), Condvar::new());
+        let work = &|| self.work(&shift, &changed);
+        std::thread::scope(|scope| {
+            let spawn = |background: bool| {
+                let thread = std::thread::Builder::new().name("terrace-mover".into());
+                let body = move || {
+                    if background {
+                        give_way();
+                    }
+                    work();
+                };
+                if let Err(error) = thread.spawn_scoped(scope, body) {
+                    tracing::warn!(%error, "no thread for moves");
+                }
+            };
+            match self.crew {
+                Crew::Caller => {}
+                Crew::Background => spawn(true),
+                Crew::Threads(count) => (0..count).for_each(|_| spawn(false)),
+            }
+        });
+        // All of them, or what is left where no thread could be had.
+        work();
+    }
+
+    fn work<F: FnMut(usize, Verdict)>(&self, shift: &Mutex<Shift<F>>, changed: &Condvar) {
+        let mut shift = shift.lock();
+        while !shift.pending.is_empty() || shift.busy > 0 {
+            if shift.pending.is_empty() || (shift.full >= shift.pending.len() && shift.busy > 0) {
+                changed.wait(&mut shift);
+                continue;
+            }
+            if shift.full >= shift.pending.len() {
+                self.wait_for_room(&mut shift);
+                continue;
+            }
+            let batch = batch(&mut shift.pending, TierId(self.tiers.len() as u8));
+            let copies = batch.iter().any(|(_, relocation)| usize::from(relocation.to.0) < self.tiers.len());
+            // What is only dropped takes no time, and is given up too.
+            let start_us = self.clock.now_us().max(if copies { shift.free_at_us } else { 0 });
+            shift.busy += 1;
+            let ended = MutexGuard::unlocked(&mut shift, || self.carry(batch, start_us));
+            shift.busy -= 1;
+            let mut copied_bytes = 0;
+            for ((number, relocation), verdict) in ended {
+                match verdict {
+                    Some(verdict) => {
+                        if copies && matches!(verdict, Verdict::Done { .. }) {
+                            copied_bytes += relocation.bytes();
+                        }
+                        (shift.full, shift.waited) = (0, Duration::ZERO);
+                        (shift.ended)(number, verdict);
+                    }
+                    None => {
+                        shift.full += 1;
+                        shift.pending.push_back((number, relocation));
+                    }
                 }
             }
-            if pending.len() < before {
-                waited = Duration::ZERO;
-            } else if !self.unblock(&mut pending) {
-                if waited >= self.patience {
-                    break;
-                }
-                self.clock.sleep(POLL);
-                waited += POLL;
+            if let Some(rate) = self.bytes_per_s.filter(|_| copied_bytes > 0) {
+                shift.free_at_us =
+                    shift.free_at_us.max(start_us) + copied_bytes.saturating_mul(1_000_000) / rate.max(1);
             }
-        }
-        for (number, relocation) in pending {
-            ended(number, Verdict::Skipped(self.full(&relocation)));
+            changed.notify_all();
         }
     }
 
-    /// One try; `None` when the target is full.
-    fn step(&self, relocation: &Relocation, free_at_us: &mut u64) -> Option<Verdict> {
-        let copies = usize::from(relocation.to.0) < self.tiers.len();
-        // What is only dropped takes no time, and is given up too.
-        if !self.pace(if copies { *free_at_us } else { 0 }) {
-            return Some(Verdict::Skipped("cancelled".into()));
+    /// Carries out some moves, from `start_us` on; `None` for those whose target is full.
+    fn carry(&self, batch: Vec<Numbered>, start_us: u64) -> Vec<(Numbered, Option<Verdict>)> {
+        if !self.pace(start_us) {
+            return batch.into_iter().map(|one| (one, Some(Verdict::Skipped("cancelled".into())))).collect();
         }
-        let start_us = self.clock.now_us();
-        match self.mover.try_move(self.tiers, self.home, relocation) {
-            Ok(Outcome::Moved) => {
-                if let (true, Some(rate)) = (copies, self.bytes_per_s) {
-                    *free_at_us = start_us + relocation.bytes().saturating_mul(1_000_000) / rate.max(1);
+        let read = self.read_ahead(&batch);
+        let count = batch.len() as u64;
+        let read_us = self.clock.now_us().saturating_sub(start_us) / count.max(1);
+        let carried = batch.into_iter().zip(read).map(|((number, relocation), read)| {
+            let start_us = self.clock.now_us();
+            let outcome = match &read {
+                Some(read) => try_promote(self.tiers, &relocation, read),
+                None => try_move(self.tiers, self.home, &relocation),
+            };
+            let verdict = match outcome {
+                Ok(Outcome::Moved) => {
+                    Some(Verdict::Done { took_us: read_us + self.clock.now_us().saturating_sub(start_us) })
                 }
-                Some(Verdict::Done { took_us: self.clock.now_us().saturating_sub(start_us) })
-            }
-            Ok(Outcome::Full) => None,
-            Ok(Outcome::Stale(at)) => {
-                Some(Verdict::Skipped(format!("the segment went to {} meanwhile", self.name(at))))
-            }
-            Err(error) => Some(Verdict::Skipped(error.to_string())),
+                Ok(Outcome::Full) => None,
+                Ok(Outcome::Stale(at)) => {
+                    Some(Verdict::Skipped(format!("the segment went to {} meanwhile", self.name(at))))
+                }
+                Err(error) => Some(Verdict::Skipped(error.to_string())),
+            };
+            ((number, relocation), verdict)
+        });
+        carried.collect()
+    }
+
+    /// What is read at once for several moves of a chunk; `None` for what each reads for itself, if anything. A read that
+    /// fails says nothing of its other columns, so then each tries by itself.
+    fn read_ahead(&self, batch: &[Numbered]) -> Vec<Option<ReadColumn>> {
+        let mut read: Vec<_> = batch.iter().map(|_| None).collect();
+        let fits = |(_, relocation): &Numbered| {
+            let cold = relocation.chunk.segments.get(relocation.column).is_some_and(|s| s.resident.load().is_none());
+            let target = self.tiers.get(usize::from(relocation.to.0));
+            cold && target.is_some_and(|target| target.has_room(relocation.bytes()))
+        };
+        let (Some((_, first)), true) = (batch.first(), batch.len() > 1 && batch.iter().all(fits)) else { return read };
+        let columns: Vec<usize> = batch.iter().map(|(_, relocation)| relocation.column).collect();
+        let found = self.home.read(&first.chunk, &columns).unwrap_or_default();
+        read.iter_mut().zip(found).for_each(|(place, found)| *place = Some(found));
+        read
+    }
+
+    /// When nothing fits: makes room, waits for readers, or gives up.
+    fn wait_for_room<F: FnMut(usize, Verdict)>(&self, shift: &mut Shift<F>) {
+        shift.full = 0;
+        if self.unblock(&mut shift.pending) {
+            return;
         }
+        if shift.waited >= self.patience {
+            for (number, relocation) in std::mem::take(&mut shift.pending) {
+                (shift.ended)(number, Verdict::Skipped(self.full(&relocation)));
+            }
+            return;
+        }
+        self.clock.sleep(POLL);
+        shift.waited += POLL;
     }
 
     /// Waits until the rate allows the next copy; false when cancelled.
@@ -114,11 +230,11 @@ impl MoveQueue<'_> {
     }
 
     /// Takes one demotion between full tiers off its tier: its copy is dropped now and made again from the home.
-    fn unblock(&self, pending: &mut VecDeque<(usize, Relocation)>) -> bool {
+    fn unblock(&self, pending: &mut VecDeque<Numbered>) -> bool {
         let home = TierId(self.tiers.len() as u8);
         let Some((_, stuck)) = pending.iter_mut().find(|(_, r)| r.from < r.to && r.from != home) else { return false };
         let drop_copy = Relocation { to: home, ..stuck.clone() };
-        let moved = self.mover.try_move(self.tiers, self.home, &drop_copy);
+        let moved = try_move(self.tiers, self.home, &drop_copy);
         // Whatever came of it, the next try starts from the home and reports a stale one.
         stuck.from = home;
         matches!(moved, Ok(Outcome::Moved))
@@ -138,5 +254,38 @@ impl MoveQueue<'_> {
 
     fn name(&self, tier: TierId) -> &str {
         self.tiers.get(usize::from(tier.0)).map_or(self.home.name(), |tier| tier.name())
+    }
+}
+
+/// The next move, and what else of its chunk is to come from home soon.
+fn batch(pending: &mut VecDeque<Numbered>, home: TierId) -> Vec<Numbered> {
+    let mut batch: Vec<Numbered> = pending.pop_front().into_iter().collect();
+    let Some((_, first)) = batch.first().filter(|(_, first)| first.from == home && first.to < home) else {
+        return batch;
+    };
+    let (chunk, mut bytes) = (Arc::clone(&first.chunk), first.home_bytes());
+    let mut at = 0;
+    while at < pending.len().min(LOOK_AHEAD) && bytes < TOGETHER_BYTES {
+        let fits = pending.get(at).is_some_and(|(_, other)| {
+            let promoted = Arc::ptr_eq(&other.chunk, &chunk) && other.from == home && other.to < home;
+            promoted && bytes + other.home_bytes() <= TOGETHER_BYTES
+        });
+        match fits.then(|| pending.remove(at)).flatten() {
+            Some(other) => {
+                bytes += other.1.home_bytes();
+                batch.push(other);
+            }
+            None => at += 1,
+        }
+    }
+    batch
+}
+
+/// Lowers the priority of the calling thread.
+fn give_way() {
+    // SAFETY: plain system calls without pointers; on Linux they concern the calling thread alone.
+    let refused = unsafe { libc::setpriority(libc::PRIO_PROCESS, libc::gettid() as libc::id_t, NICE) } != 0;
+    if refused {
+        tracing::debug!(error = %std::io::Error::last_os_error(), "moves run at the priority of queries");
     }
 }

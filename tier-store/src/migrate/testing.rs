@@ -21,9 +21,13 @@ use crate::tier::{Account, codec};
 /// Rows of a test chunk.
 pub(crate) const ROWS: usize = 1000;
 
+/// The least value of a column `id`: all take eight bytes.
+pub(crate) const FIRST_ID: i64 = 1 << 40;
+
 /// A chunk with columns `id` (8,000 bytes) and `word`, and its file.
 pub(crate) fn chunk(table: u64, id: u64) -> (Arc<Chunk>, Vec<u8>) {
-    let ids: ArrayRef = Arc::new(Int64Array::from_iter_values((0..ROWS as i64).map(|n| n + (id as i64) * 1000)));
+    let ids: ArrayRef =
+        Arc::new(Int64Array::from_iter_values((0..ROWS as i64).map(|n| FIRST_ID + n + (id as i64) * 1000)));
     let words: ArrayRef = Arc::new(StringArray::from_iter_values((0..ROWS).map(|n| format!("w{}", n % 7))));
     let batch = RecordBatch::try_from_iter([("id", ids), ("word", words)]).unwrap();
     let encoded = codec::encode_chunk(&batch).unwrap();
@@ -39,7 +43,7 @@ pub(crate) struct FakeHome {
     account: Arc<Account>,
     files: Mutex<HashMap<(TableId, ChunkId), Vec<u8>>>,
     folder: Option<tempfile::TempDir>,
-    /// Images read so far.
+    /// Columns read so far.
     pub(crate) reads: AtomicU64,
 }
 
@@ -95,12 +99,16 @@ impl HomeTier for FakeHome {
         Ok(())
     }
 
-    fn read_image(&self, chunk: &Arc<Chunk>, column: usize) -> Result<Buffer> {
-        self.reads.fetch_add(1, Ordering::Relaxed);
-        let home = &chunk.segments[column].home;
+    fn read(&self, chunk: &Arc<Chunk>, columns: &[usize]) -> Result<Vec<ReadColumn>> {
+        self.reads.fetch_add(columns.len() as u64, Ordering::Relaxed);
         let files = self.files.lock();
         let file = files.get(&(chunk.table, chunk.id)).ok_or_else(|| Error::Unsupported("no such file".into()))?;
-        let stored = Buffer::from(&file[home.offset as usize..(home.offset + home.len) as usize]);
-        codec::image(home, chunk.schema.field(column).data_type(), chunk.rows as usize, stored)
+        let column = |column: &usize| {
+            let home = &chunk.segments[*column].home;
+            let stored = Buffer::from(&file[home.offset as usize..(home.offset + home.len) as usize]);
+            let bytes = codec::unpacked(home, stored, &Arc::default())?;
+            Ok(ReadColumn { chunk: Arc::clone(chunk), column: *column, bytes: Some(bytes), charge: None })
+        };
+        columns.iter().map(column).collect()
     }
 }

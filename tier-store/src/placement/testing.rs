@@ -59,6 +59,7 @@ impl FakeHost {
         let options = TieringOptions {
             max_budget_bytes: [("dram".to_owned(), 1 << 20)].into(),
             patience: Duration::from_millis(10),
+            movers: 0,
             ..options
         };
         Tiering::new(Arc::downgrade(&host), Arc::new(SystemClock::default()), options)

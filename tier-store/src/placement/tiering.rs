@@ -31,7 +31,7 @@ use super::words::bytes;
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::heat::decay::{Heat, SegmentHeat, SegmentKey};
-use crate::migrate::{HomeTier, MoveQueue, Mover, Relocation, Verdict};
+use crate::migrate::{Crew, HomeTier, MoveQueue, Relocation, Verdict};
 use crate::table::{ChunkEntry, Rules, TableId, TableStatistics};
 use crate::tier::ssd::ReadColumn;
 use crate::tier::{Account, MemoryTier};
@@ -104,6 +104,9 @@ pub trait TieringHost: Send + Sync {
 /// What the loop's own epochs say asked for them.
 pub(super) const INTERVAL: &str = "interval";
 
+/// While one waits for its device, another copies.
+const MOVERS_PER_CORE: usize = 2;
+
 /// Settings of the loop.
 #[derive(Debug, Clone)]
 pub struct TieringOptions {
@@ -127,6 +130,9 @@ pub struct TieringOptions {
     pub mode: Option<TieringMode>,
     /// What comes into memory between epochs because it was read.
     pub merge: MergeOptions,
+    /// Threads that carry out moves when no rate holds them back; with a rate it is one, of low priority. 0: it is always
+    /// the thread of the epoch.
+    pub movers: usize,
 }
 
 impl Default for TieringOptions {
@@ -142,6 +148,7 @@ impl Default for TieringOptions {
             seed: 0,
             mode: None,
             merge: MergeOptions::default(),
+            movers: MOVERS_PER_CORE * std::thread::available_parallelism().map_or(1, usize::from),
         }
     }
 }
@@ -190,7 +197,6 @@ pub(super) struct Shared {
     /// What was proposed last: table, chunk, column, tier.
     pub(super) proposed: Mutex<Vec<(String, u64, String, String)>>,
     calibration: RwLock<Option<Calibration>>,
-    pub(super) mover: Mover,
     pub(super) offers: Offers,
     pub(super) merging: Mutex<Merging>,
     pub(super) pressure: Arc<Pressure>,
@@ -233,7 +239,6 @@ impl Tiering {
             prices: Mutex::default(),
             proposed: Mutex::default(),
             calibration: RwLock::default(),
-            mover: Mover::default(),
             offers: Offers::new(queue_bytes),
             merging: Mutex::default(),
             pressure: Arc::default(),
@@ -545,13 +550,17 @@ impl Shared {
         report: &mut EpochReport,
     ) {
         let queue = MoveQueue {
-            mover: &self.mover,
             tiers: host.memory_tiers(),
             home: host.home(),
             clock: self.clock.as_ref(),
             cancel: &self.cancel,
             bytes_per_s: request.bytes_per_s,
             patience: self.options.patience,
+            crew: match (self.options.movers, request.bytes_per_s) {
+                (0, _) => Crew::Caller,
+                (_, Some(_)) => Crew::Background,
+                (threads, None) => Crew::Threads(threads),
+            },
         };
         let EpochReport { epoch, moves } = report;
         queue.run(relocations, |number, verdict| {

@@ -78,7 +78,7 @@ pub(super) fn run_with(course: &Course, policy: PolicyKind, mut show: impl FnMut
     let world = World::new()?;
     let host: Arc<dyn TieringHost> = Arc::clone(&world) as _;
     let clock: Arc<ManualClock> = Arc::clone(&world.clock);
-    let options = TieringOptions { policy, seed: course.seed, effort: EFFORT, ..TieringOptions::default() };
+    let options = TieringOptions { policy, seed: course.seed, effort: EFFORT, movers: 0, ..TieringOptions::default() };
     let rate = options.background_bytes_per_s;
     let tiering = Tiering::new(Arc::downgrade(&host), clock as Arc<dyn Clock>, options);
     let (mut outcome, mut flips) = (Outcome::default(), Flips::default());

@@ -17,6 +17,7 @@ use crate::table::{
 };
 use crate::tier::codec::DecompressionRates;
 use crate::tier::dram::DramTier;
+use crate::tier::ssd::ReadColumn;
 use crate::tier::{Account, MemoryTier, SegmentBytes, TierId, TierKind, codec};
 
 /// Chunks of the table.
@@ -141,13 +142,20 @@ impl HomeTier for SimulatedHome {
         self.device.sweep("read", 0)
     }
 
-    fn read_image(&self, chunk: &Arc<Chunk>, column: usize) -> Result<Buffer> {
+    fn read(&self, chunk: &Arc<Chunk>, columns: &[usize]) -> Result<Vec<ReadColumn>> {
+        columns.iter().map(|column| self.read_column(chunk, *column)).collect()
+    }
+}
+
+impl SimulatedHome {
+    fn read_column(&self, chunk: &Arc<Chunk>, column: usize) -> Result<ReadColumn> {
         let segment = chunk.segments.get(column).ok_or_else(|| lost("find a column on", self.device.name))?;
         let home = &segment.home;
         self.device.sweep("read", home.len as usize)?;
         let range = home.offset as usize..(home.offset + home.len) as usize;
         let stored = Buffer::from(self.file.get(range).ok_or_else(|| lost("read past the end of", self.device.name))?);
-        codec::image(home, chunk.schema.field(column).data_type(), chunk.rows as usize, stored)
+        let bytes = codec::unpacked(home, stored, &Arc::default())?;
+        Ok(ReadColumn { chunk: Arc::clone(chunk), column, bytes: Some(bytes), charge: None })
     }
 }
 

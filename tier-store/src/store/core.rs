@@ -154,10 +154,10 @@ impl Core {
                 continue;
             }
             let (home, rows) = (&segment.home, chunk.rows as usize);
-            let image = codec::image(home, field.data_type(), rows, Buffer::from(stored))?;
+            let image = codec::unpacked(home, Buffer::from(stored), &Arc::default())?;
             match tier.store(&image) {
                 Ok(bytes) => {
-                    let column = codec::decode_image(home, field.data_type(), rows, &bytes.buffer)?;
+                    let column = StoredColumn::decode_unpacked(home, field.data_type(), rows, &bytes.buffer)?;
                     segment.resident.store(Some(Arc::new(Resident { tier: bytes.tier, column, bytes })));
                 }
                 Err(Error::BudgetExceeded { .. }) => {}

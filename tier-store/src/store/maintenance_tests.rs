@@ -344,15 +344,15 @@ fn damage_is_healed(compression: CompressionChoice) {
         from: crate::tier::TierId(1),
         to: crate::tier::TierId(0),
     };
-    let mover = crate::migrate::Mover::default();
     for column in 0..5 {
-        let moved = mover.try_move(std::slice::from_ref(&dram), store.ssd().as_ref(), &promote(column)).unwrap();
+        let moved =
+            crate::migrate::try_move(std::slice::from_ref(&dram), store.ssd().as_ref(), &promote(column)).unwrap();
         assert_eq!(moved, crate::migrate::Outcome::Moved);
     }
     rot(&chunk, 3);
     assert_eq!(store.check(CheckOptions::default(), &mut unwatched).unwrap().count(Severity::Damage), 1);
     let demote = crate::migrate::Relocation { from: crate::tier::TierId(0), to: crate::tier::TierId(1), ..promote(3) };
-    let refused = mover.try_move(std::slice::from_ref(&dram), store.ssd().as_ref(), &demote);
+    let refused = crate::migrate::try_move(std::slice::from_ref(&dram), store.ssd().as_ref(), &demote);
     assert!(matches!(refused, Err(Error::Corrupt { .. })), "the only good copy stays");
     let report = store.check(repair, &mut unwatched).unwrap();
     assert_eq!((report.count(Severity::Damage), report.count(Severity::Healed)), (0, 1), "{:?}", report.findings);
@@ -376,7 +376,7 @@ fn damage_is_healed(compression: CompressionChoice) {
     for column in 0..5 {
         let back =
             crate::migrate::Relocation { from: crate::tier::TierId(0), to: crate::tier::TierId(1), ..promote(column) };
-        mover.try_move(std::slice::from_ref(&dram), store.ssd().as_ref(), &back).unwrap();
+        crate::migrate::try_move(std::slice::from_ref(&dram), store.ssd().as_ref(), &back).unwrap();
     }
     assert!(contents(&store) == good);
     assert!(image(dir.path()).keys().all(|path| path.extension().unwrap() != "tmp"));
@@ -561,12 +561,11 @@ fn altered_tables_and_deleted_rows_are_checked_healed_backed_up_and_rebuilt() {
     // Columns of altered chunks are healed too; the header is not, as it has a dropped column.
     let chunk = Arc::clone(&table(&store, "a").version().chunks[2].chunk);
     let written = std::fs::read(&chunk.path).unwrap();
-    let mover = crate::migrate::Mover::default();
     let dram = Arc::clone(&store.memory_tiers()[0]);
     for column in [0, 2] {
         let (from, to) = (crate::tier::TierId(1), crate::tier::TierId(0));
         let promote = crate::migrate::Relocation { chunk: Arc::clone(&chunk), column, from, to };
-        mover.try_move(std::slice::from_ref(&dram), store.ssd().as_ref(), &promote).unwrap();
+        crate::migrate::try_move(std::slice::from_ref(&dram), store.ssd().as_ref(), &promote).unwrap();
         rot(&chunk, column);
     }
     let report = store.check(CheckOptions { quick: false, repair: true }, &mut unwatched).unwrap();

@@ -22,7 +22,7 @@ use crate::error::Error;
 use crate::heat::{Heritage, SegmentCounters};
 use crate::io::IoFile;
 use crate::tier::TierId;
-use crate::tier::codec::{ColumnLayout, Encoding, StoredColumn};
+use crate::tier::codec::{self, ColumnLayout, Encoding, StoredColumn};
 use crate::tier::ssd::{Flight, SsdTier};
 
 /// Number of a chunk within its table; never reused.
@@ -36,10 +36,10 @@ pub struct Home {
     pub offset: u64,
     /// Bytes stored.
     pub len: u64,
-    /// How they relate to the column's image in memory.
+    /// How they relate to the column's image in memory, and that to the values.
     pub encoding: Encoding,
-    /// Bytes of that image.
-    pub image_len: u64,
+    /// Bytes of the values in their declared type; of texts that are stored as keys, those of the keys.
+    pub wide_bytes: u64,
     /// How the stored bytes are cut into Arrow buffers.
     pub layout: ColumnLayout,
     /// crc32c of each 16 KiB block stored, counted from `offset`; the last block may be short.
@@ -77,20 +77,20 @@ pub struct Segment {
 impl Segment {
     /// Bytes of its image in memory, on whichever tier: what placement weighs.
     pub fn bytes(&self) -> u64 {
-        self.home.image_len
+        codec::image_bytes(&self.home)
     }
 
     /// Bytes of its values as a scan gives them out.
     pub fn scanned_bytes(&self) -> u64 {
         let rows = self.home.layout.nodes.first().map_or(0, |(rows, _)| u64::from(*rows));
         // Of keys the views; the text is shared.
-        self.home.encoding.words().map_or(self.home.image_len, |_| rows * size_of::<u128>() as u64)
+        self.home.encoding.words().map_or(self.home.wide_bytes, |_| rows * size_of::<u128>() as u64)
     }
 
     /// Bytes of its values at most when they are written anew.
     pub(crate) fn rewritten_bytes(&self) -> u64 {
         let rows = self.home.layout.nodes.first().map_or(0, |(rows, _)| u64::from(*rows));
-        self.home.encoding.words().map_or(self.home.image_len, |words| rows * words.most_row_bytes())
+        self.home.encoding.words().map_or(self.home.wide_bytes, |words| rows * words.most_row_bytes())
     }
 
     /// A segment that lies at its home only.

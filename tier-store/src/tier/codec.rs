@@ -3,10 +3,9 @@
 //! A chunk file is an Arrow IPC file (Feather V2) with one record batch, aligned to 64 bytes; the schema's
 //! metadata carries `terrace.format_version`, the footer's a checksum of the whole file ([`check_stamp`]). The buffers
 //! of one column are neighbours in the batch's body; a [`ColumnLayout`] says how to cut them, so that a column decodes
-//! without the file around it. In memory a column is one range of bytes cut the same way, its *image*; integers and
-//! decimals may be stored narrower than that, and buffers compressed where that pays ([`Encoding`], [`Packing`]). A column
-//! of few different texts is stored, and in memory, as keys of a dictionary ([`Words`]).
-//!
+//! without the file around it. In memory a column is one range of bytes cut the same way, its *image*: what is stored,
+//! without the compression that buffers may have in the file ([`Packing`]). In file and memory alike, integers and decimals may
+//! be narrower than declared ([`Encoding`]), and a column of few different texts is keys of a dictionary ([`Words`]).
 //!
 //! ```text
 //!   file   | magic | schema | batch metadata | body: col 0 | col 1 | ... | footer |
@@ -43,9 +42,9 @@ pub use encode::{
     schema_len,
 };
 pub(crate) use encode::{check_types, encode_again, write_file};
-pub use narrow::{Encoding, StoredColumn, decode_image, decode_stored, image, image_of_unpacked, stored};
+pub use narrow::{Encoding, StoredColumn, decode_stored, stored};
 pub(crate) use narrow::{may_be_narrow, narrow_column};
-pub use packed::{Packed, unpacked, unpacked_bytes};
+pub use packed::{Packed, image_bytes, unpacked, unpacked_bytes};
 pub use packing::{DecompressionRates, Packing, Rates};
 pub use part::Part;
 pub use stamp::{Stamp, check_stamp};

@@ -19,7 +19,6 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
-use arrow::buffer::Buffer;
 use arrow::datatypes::DataType;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -45,6 +44,8 @@ pub enum Admission {
     Prefetch,
     /// Needed now, nothing else under way: always.
     Guaranteed,
+    /// For a move: always, but nobody who is in a greater hurry comes to wait for it.
+    Move,
 }
 
 /// What the tier read since the start of the process.
@@ -214,24 +215,10 @@ impl SsdTier {
         self.io.open(path)
     }
 
-    /// Reads and verifies one column and gives its image, blocking: for moves.
-    pub fn load_image(&self, chunk: &Chunk, column: usize) -> Result<Buffer> {
-        let file = self.chunk_file(chunk)?;
-        let (home, _) = undamaged(&file, chunk, column)?;
-        let stored = self.io.read_as(Class::Move, &file.io, home.offset, usize_of(home.len)).wait()?;
-        let image = cold::verified(chunk, column, stored.as_slice()).and_then(|(home, declared)| {
-            codec::image(home, declared, chunk.rows as usize, stored.into_arrow(None))
-                .map_err(|error| cold::located(error, chunk, column))
-        });
-        image.inspect_err(|error| self.note_damage(&file, chunk, column, error))
-    }
-
-    /// Counts and marks what a read found.
-    fn note_damage(&self, file: &ChunkFile, chunk: &Chunk, column: usize, error: &Error) {
-        self.counters.corrupt.fetch_add(1, Ordering::Relaxed);
-        if let Some(segment) = chunk.segments.get(column) {
-            file.mark(segment.column, error);
-        }
+    /// Reads, verifies and decompresses columns, blocking: for moves.
+    pub fn load(&self, chunk: &Arc<Chunk>, columns: &[usize]) -> Result<Vec<ReadColumn>> {
+        let read = self.read_columns(chunk, columns, Admission::Move)?.map(ColdRead::wait).transpose()?;
+        Ok(read.into_iter().flat_map(ColdColumns::into_read).collect())
     }
 
     /// The whole file of a chunk, unverified: for checks and repairs.
@@ -284,6 +271,7 @@ impl SsdTier {
             flights.push(flight);
         }
         let class = match (admission, wanted) {
+            (Admission::Move, _) => Class::Move,
             // Rows that passed are wanted at once.
             (Admission::Guaranteed, _) | (_, Some(_)) => Class::Needed,
             (Admission::Prefetch, None) => Class::Prefetch,
@@ -295,7 +283,7 @@ impl SsdTier {
             let charge = match (self.io_account.try_charge(bytes), admission) {
                 (Ok(charge), _) => charge,
                 (Err(_), Admission::Prefetch) => return Ok(None),
-                (Err(_), Admission::Guaranteed) => self.io_account.charge_always(bytes),
+                (Err(_), _) => self.io_account.charge_always(bytes),
             };
             (bytes_read, charged_bytes) = (bytes_read + read, charged_bytes + bytes);
             groups.push((group, Arc::new(charge)));
@@ -312,11 +300,12 @@ impl SsdTier {
             .into_iter();
             for Planned { slot, column, part, .. } in group {
                 let count = part.as_ref().map_or(1, |part| part.ranges().len());
-                let (place, whole) = ((Arc::clone(chunk), Arc::clone(&file)), part.is_none());
+                let shared = part.is_none() && admission != Admission::Move;
+                let place = (Arc::clone(chunk), Arc::clone(&file));
                 let memory = (Arc::clone(self.io.pool()), Arc::clone(&charge));
                 let reads = reads.by_ref().take(count).collect();
                 let flight = Flight::new(place, (column, part), reads, memory, Arc::clone(&self.counters));
-                if whole {
+                if shared {
                     known.insert(segment(chunk, column)?.column, Arc::downgrade(&flight));
                 }
                 if let Some(place) = flights.get_mut(slot) {

@@ -20,10 +20,10 @@ use datafusion::execution::SessionStateBuilder;
 use datafusion::physical_plan::{ExecutionPlan, collect};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use roaring::RoaringBitmap;
+use terrace_tier_store::migrate::{Outcome, Relocation, try_move};
 use terrace_tier_store::placement::MergeKind;
-use terrace_tier_store::table::{ChunkAdmission, Resident, Table, TableDefinition, TableName, TableVersion};
+use terrace_tier_store::table::{ChunkAdmission, Table, TableDefinition, TableName, TableVersion};
 use terrace_tier_store::tier::TierId;
-use terrace_tier_store::tier::codec::decode_image;
 use terrace_tier_store::tier::nvm::NvmBacking;
 use terrace_tier_store::{Store, StoreOptions, store::NvmOptions};
 
@@ -127,14 +127,11 @@ impl Fixture {
     pub fn place(&self, chunk: usize, column: usize, tier: usize) {
         let chunk = &self.version.chunks[chunk].chunk;
         let segment = &chunk.segments[column];
-        let resident = self.store.memory_tiers().get(tier).map(|tier| {
-            let image = self.store.ssd().load_image(chunk, column).unwrap();
-            let bytes = tier.store(image.as_slice()).unwrap();
-            let data_type = chunk.schema.field(column).data_type();
-            let column = decode_image(&segment.home, data_type, chunk.rows as usize, &bytes.buffer).unwrap();
-            Arc::new(Resident { tier: tier.id(), column, bytes })
-        });
-        segment.resident.store(resident);
+        segment.resident.store(None);
+        let (tiers, home) = (self.store.memory_tiers(), self.store.ssd().as_ref());
+        let [from, to] = [tiers.len(), tier].map(|tier| TierId(tier as u8));
+        let moved = try_move(tiers, home, &Relocation { chunk: Arc::clone(chunk), column, from, to });
+        assert_eq!(moved.unwrap(), Outcome::Moved);
     }
 
     /// Brings every segment to the tier that `tier` says.

@@ -9,8 +9,8 @@ use rand::{Rng, SeedableRng};
 
 use super::*;
 use crate::clock::{Clock, ManualClock};
-use crate::migrate::testing::{FakeHome, ROWS};
-use crate::migrate::{MoveQueue, Verdict};
+use crate::migrate::testing::{FIRST_ID, FakeHome, ROWS};
+use crate::migrate::{Crew, MoveQueue, Verdict};
 use crate::tier::dram::DramTier;
 use crate::tier::nvm::{NvmBacking, NvmTier};
 
@@ -33,9 +33,9 @@ fn used(tiers: &[Arc<dyn MemoryTier>]) -> Vec<u64> {
 
 #[test]
 fn a_move_copies_swaps_and_releases_with_the_last_reader() {
-    let (home, mover, tiers) = (FakeHome::default(), Mover::default(), tiers(100_000, 100_000));
+    let (home, tiers) = (FakeHome::default(), tiers(100_000, 100_000));
     let chunk = home.add(1, 1);
-    let go = |from, to| mover.try_move(&tiers, &home, &relocation(&chunk, 0, from, to)).unwrap();
+    let go = |from, to| try_move(&tiers, &home, &relocation(&chunk, 0, from, to)).unwrap();
     assert_eq!(go(SSD, DRAM), Outcome::Moved);
     let charged = tiers[0].charged_bytes(chunk.segments[0].bytes() as usize);
     assert_eq!((used(&tiers)[0], used(&tiers)[1]), (charged, 0));
@@ -43,7 +43,7 @@ fn a_move_copies_swaps_and_releases_with_the_last_reader() {
     assert_eq!(go(DRAM, NVM), Outcome::Moved);
     assert_eq!(home.reads.load(Ordering::Relaxed), 1, "the image came from DRAM");
     assert_eq!(used(&tiers)[0], charged, "the reader still holds the old copy");
-    assert_eq!(reader.as_primitive::<arrow::datatypes::Int64Type>().value(5), 1005);
+    assert_eq!(reader.as_primitive::<arrow::datatypes::Int64Type>().value(5), FIRST_ID + 1005);
     drop(reader);
     assert_eq!(used(&tiers)[0], 0);
     assert_eq!(go(DRAM, SSD), Outcome::Stale(NVM));
@@ -57,17 +57,17 @@ fn a_move_copies_swaps_and_releases_with_the_last_reader() {
 
 #[test]
 fn full_tiers_exchange_segments_and_a_stubborn_reader_is_given_up_on() {
-    let (home, mover, tiers) = (FakeHome::default(), Mover::default(), tiers(8192, 8192));
+    let (home, tiers) = (FakeHome::default(), tiers(8192, 8192));
     let (a, b) = (home.add(1, 1), home.add(1, 2));
     let (clock, cancel) = (ManualClock::default(), AtomicBool::new(false));
     let queue = |patience| MoveQueue {
-        mover: &mover,
         tiers: &tiers,
         home: &home,
         clock: &clock,
         cancel: &cancel,
         bytes_per_s: None,
         patience,
+        crew: Crew::Caller,
     };
     let run = |moves: &[Relocation]| {
         let mut verdicts = vec![None; moves.len()];
@@ -93,20 +93,20 @@ fn full_tiers_exchange_segments_and_a_stubborn_reader_is_given_up_on() {
 
 #[test]
 fn the_rate_holds_on_the_clock() {
-    let (home, mover, tiers) = (FakeHome::default(), Mover::default(), tiers(1 << 20, 0));
+    let (home, tiers) = (FakeHome::default(), tiers(1 << 20, 0));
     let (clock, cancel) = (ManualClock::default(), AtomicBool::new(false));
     let moves: Vec<_> = (0..11).map(|id| relocation(&home.add(1, id), 0, SSD, DRAM)).collect();
     let bytes: u64 = moves.iter().take(10).map(Relocation::bytes).sum();
     let (bytes_per_s, patience) = (Some(100_000), Duration::ZERO);
     let mut done = 0;
-    MoveQueue { mover: &mover, tiers: &tiers, home: &home, clock: &clock, cancel: &cancel, bytes_per_s, patience }
+    MoveQueue { tiers: &tiers, home: &home, clock: &clock, cancel: &cancel, bytes_per_s, patience, crew: Crew::Caller }
         .run(&moves, |_, verdict| done += usize::from(matches!(verdict, Verdict::Done { .. })));
     assert_eq!((done, clock.now_us()), (11, bytes * 10));
 }
 
 #[test]
 fn budgets_hold_and_values_are_right_while_everything_moves_at_random() {
-    let (home, mover, tiers) = (FakeHome::default(), Mover::default(), tiers(40_000, 30_000));
+    let (home, tiers) = (FakeHome::default(), tiers(40_000, 30_000));
     let chunks: Vec<_> = (0..12).map(|id| home.add(1, id)).collect();
     let stop = AtomicBool::new(false);
     let over =
@@ -127,21 +127,20 @@ fn budgets_hold_and_values_are_right_while_everything_moves_at_random() {
                         let row = rng.random_range(0..ROWS);
                         let values = resident.column.widened().unwrap();
                         let values: &Int64Array = values.as_primitive();
-                        assert_eq!(values.value(row), (id * 1000) as i64 + row as i64);
+                        assert_eq!(values.value(row), FIRST_ID + (id * 1000) as i64 + row as i64);
                     }
                 }
             });
         }
         let movers = [10, 11].map(|seed| {
-            let (chunks, tiers, mover, home) = (&chunks, &tiers, &mover, &home);
+            let (chunks, tiers, home) = (&chunks, &tiers, &home);
             scope.spawn(move || {
                 let mut rng = StdRng::seed_from_u64(seed);
                 let mut moved = 0;
                 for _ in 0..2000 {
                     let chunk = &chunks[rng.random_range(0..chunks.len())];
                     let (from, to) = (TierId(rng.random_range(0..3)), TierId(rng.random_range(0..3)));
-                    let outcome =
-                        mover.try_move(tiers, home, &relocation(chunk, rng.random_range(0..2), from, to)).unwrap();
+                    let outcome = try_move(tiers, home, &relocation(chunk, rng.random_range(0..2), from, to)).unwrap();
                     moved += usize::from(outcome == Outcome::Moved);
                     assert!(!over(tiers));
                 }

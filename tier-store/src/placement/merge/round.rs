@@ -9,7 +9,7 @@ use super::tally::Tally;
 use super::{MergeKind, Rank};
 use crate::error::{Error, Result};
 use crate::heat::decay::SegmentKey;
-use crate::migrate::{Outcome, Relocation};
+use crate::migrate::{Outcome, Relocation, try_move, try_promote};
 use crate::placement::epoch::SegmentInput;
 use crate::placement::mode::TieringMode;
 use crate::placement::policy::PolicyKind;
@@ -235,7 +235,7 @@ impl Shared {
         let loss_us = ledger.benefit_us(&input, from) - ledger.benefit_us(&input, to);
         let relocation = Relocation { chunk: Arc::clone(&chunk), column: place.column, from, to };
         let start_us = self.clock.now_us();
-        match self.mover.try_move(memory, now.host.home(), &relocation) {
+        match try_move(memory, now.host.home(), &relocation) {
             Ok(Outcome::Moved) => {
                 let took_us = self.clock.now_us().saturating_sub(start_us);
                 merging.tally.add((from, to), bytes, -loss_us, (self.clock.unix_us(), took_us));
@@ -261,8 +261,8 @@ impl Shared {
         let relocation = Relocation { chunk: Arc::clone(&read.chunk), column: read.column, from, to };
         let start_us = self.clock.now_us();
         let moved = match &read.bytes {
-            Some(unpacked) => self.mover.try_promote(memory, &relocation, unpacked),
-            None => self.mover.try_move(memory, home, &relocation),
+            Some(_) => try_promote(memory, &relocation, read),
+            None => try_move(memory, home, &relocation),
         };
         if let Err(error) = &moved {
             tracing::debug!(%error, "a segment does not come into memory");

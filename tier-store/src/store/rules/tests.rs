@@ -128,16 +128,13 @@ fn delete_rows(transaction: &mut crate::store::Transaction, table: &Arc<Table>, 
 #[test]
 fn what_cannot_be_is_refused_with_the_figures() {
     let dir = tempfile::tempdir().unwrap();
-    let store = four_chunks(dir.path(), 20_000);
+    let store = four_chunks(dir.path(), 5_000);
     let refused = |wish| store.add_rule(&name(), wish).unwrap_err().to_string();
     let too_much = refused(wish(RuleKind::Pin, "dram", &[0], RuleRows::All));
-    assert!(
-        too_much.starts_with("pins need 32.0 KiB of dram, the budget is 19.5 KiB; 12.5 KiB too much"),
-        "{too_much}"
-    );
+    assert!(too_much.starts_with("pins need 8.0 KiB of dram, the budget is 4.9 KiB; 3.1 KiB too much"), "{too_much}");
     let homeless = refused(wish(RuleKind::Exclude, "ssd", &[0], RuleRows::All));
     // There is but one other tier.
-    assert!(homeless.starts_with("pins need 32.0 KiB of dram"), "{homeless}");
+    assert!(homeless.starts_with("pins need 8.0 KiB of dram"), "{homeless}");
     let unknown = refused(wish(RuleKind::Pin, "tape", &[0], RuleRows::All));
     assert!(unknown.contains("tier 'tape (there are dram, ssd)' does not exist"), "{unknown}");
     let absent = refused(wish(RuleKind::Pin, "dram", &[0], chunks([8, 9])));
@@ -145,12 +142,12 @@ fn what_cannot_be_is_refused_with_the_figures() {
     assert!(sqls(&store).is_empty());
 
     store.add_rule(&name(), wish(RuleKind::Pin, "dram", &[0], chunks([0, 1]))).unwrap();
-    let error = store.tiering().set_budget("dram", 10_000).unwrap_err().to_string();
-    assert!(error.contains("pins need 16.0 KiB of dram, the budget is 9.8 KiB; 6.2 KiB too much"), "{error}");
-    store.tiering().set_budget("dram", 16_384).unwrap();
+    let error = store.tiering().set_budget("dram", 2_500).unwrap_err().to_string();
+    assert!(error.contains("pins need 4.0 KiB of dram, the budget is 2.4 KiB; 1.6 KiB too much"), "{error}");
+    store.tiering().set_budget("dram", 4_096).unwrap();
     // Rules that need nothing more may be made though others are not met.
     drop(store);
-    let store = open(dir.path(), 9_000);
+    let store = open(dir.path(), 2_250);
     epoch(&store);
     assert_eq!(resident(&store), [(0, 0)]);
     assert_eq!(store.tiering().metrics().given_way_segments.load(std::sync::atomic::Ordering::Relaxed), 1);

@@ -308,15 +308,15 @@ fn home(
     let stored = range.and_then(|(start, end)| body.bytes.get(start..end)).ok_or_else(outside)?;
     *end_of_last = end.next_multiple_of(64);
     let (len, checksums) = (end - start, checksums(stored));
-    let (mut encoding, mut image_len) = (Encoding::Plain, len);
+    let (mut encoding, mut wide_bytes) = (Encoding::Plain, len);
     match packed {
         Some(packed) => {
-            image_len = layout.buffers.iter().map(|(offset, len)| offset + len).max().unwrap_or(0);
+            wide_bytes = layout.buffers.iter().map(|(offset, len)| offset + len).max().unwrap_or(0);
             encoding = Encoding::Packed(Box::new(Packed { buffers: relative, ..packed }));
         }
         None => layout.buffers = relative,
     }
-    Ok(Home { offset: body.start as u64 + start, len, encoding, image_len, checksums, layout })
+    Ok(Home { offset: body.start as u64 + start, len, encoding, wide_bytes, checksums, layout })
 }
 
 /// Reads the lengths before the buffers of a column. Of a column without a compressed one the layout then has the buffers

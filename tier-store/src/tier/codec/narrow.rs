@@ -2,8 +2,7 @@
 //!
 //! The file keeps the meaning of its columns (an Int64 becomes an Int8, Int16 or Int32, a Decimal128 a Decimal64 or
 //! Decimal32 of the same scale), so any Arrow tool reads equal values; the declared type is in the field's metadata.
-//! Memory tiers hold the declared type, for reading in place. A scan widens what it read slice by slice, while the slice
-//! is in the processor's cache.
+//! Memory tiers hold the same bytes. A scan widens slice by slice, while the slice is in the processor's cache.
 
 use std::fmt;
 use std::sync::Arc;
@@ -24,17 +23,17 @@ use crate::table::Home;
 /// Key of the declared type in the metadata of a field that is stored in a narrower one.
 const DECLARED_TYPE_KEY: &str = "terrace.type";
 
-/// How the bytes at a [`Home`] relate to the column's image in memory.
+/// How the bytes at a [`Home`] relate to the column's values.
 #[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 pub enum Encoding {
-    /// They are the image.
+    /// They are the values.
     #[default]
     Plain,
     /// Values of so many bytes each, to be widened to the declared type.
     Narrow(u8),
     /// As one of the above, and some of the buffers are compressed.
     Packed(Box<Packed>),
-    /// Keys of texts, in memory too.
+    /// Keys of texts.
     Worded(Box<Worded>),
 }
 
@@ -60,7 +59,7 @@ impl Encoding {
     }
 
     /// Bytes of a stored value, where it is narrower than the declared type.
-    fn width(&self) -> Option<u8> {
+    pub(super) fn width(&self) -> Option<u8> {
         match self {
             Self::Plain | Self::Worded(_) => None,
             Self::Narrow(width) => Some(*width),
@@ -191,37 +190,6 @@ pub fn decode_stored(home: &Home, declared: &DataType, rows: usize, file: &[u8])
     StoredColumn::decode(home, declared, rows, &Buffer::from(stored))?.widened()
 }
 
-/// The image in memory of what lies at a home: the stored bytes themselves when they are the image. Never compressed.
-pub fn image(home: &Home, declared: &DataType, rows: usize, stored: Buffer) -> Result<Buffer> {
-    image_of_unpacked(home, declared, rows, unpacked(home, stored, &Arc::default())?)
-}
-
-/// As [`image`], of bytes that were decompressed by [`unpacked`].
-pub fn image_of_unpacked(home: &Home, declared: &DataType, rows: usize, stored: Buffer) -> Result<Buffer> {
-    if home.encoding.width().is_none() {
-        return Ok(stored);
-    }
-    let wide = StoredColumn::decode_unpacked(home, declared, rows, &stored)?.widened()?.to_data();
-    let mut image = Vec::with_capacity(home.image_len as usize);
-    if let (Some((start, len)), true) = (home.layout.buffers.first(), wide.nulls().is_some()) {
-        let validity = stored.get(*start as usize..(start + len) as usize);
-        image.extend_from_slice(validity.unwrap_or_default());
-    }
-    let layout = image_layout(home, declared, rows);
-    image.resize(layout.buffers.last().map_or(0, |(start, _)| *start as usize), 0);
-    let values = wide.buffers().first().map_or(&[][..], |values| values.as_slice());
-    image.extend_from_slice(values.get(..rows * width(declared)).unwrap_or_default());
-    Ok(Buffer::from(image))
-}
-
-/// The column whose image is `image`.
-pub fn decode_image(home: &Home, declared: &DataType, rows: usize, image: &Buffer) -> Result<StoredColumn> {
-    match home.encoding.width() {
-        None => StoredColumn::decode_unpacked(home, declared, rows, image),
-        Some(_) => Ok(StoredColumn::plain(decode_column(declared, rows, &image_layout(home, declared, rows), image)?)),
-    }
-}
-
 /// The batch with each column in the narrowest type that holds it, with dictionaries only if `words`.
 pub(super) fn narrow(batch: &RecordBatch, words: bool) -> Result<RecordBatch> {
     let columns = batch.schema_ref().fields().iter().zip(batch.columns());
@@ -296,22 +264,11 @@ pub(super) fn describe(home: &mut Home, field: &FieldRef, rows: usize, words: Op
     }
     home.encoding = encoding.of(field.data_type(), declared.data_type());
     if home.encoding.width().is_some() {
-        let layout = image_layout(home, declared.data_type(), rows);
-        home.image_len = layout.buffers.last().map_or(0, |(start, len)| start + len);
+        let nulls = home.layout.nodes.first().map_or(0, |(_, nulls)| *nulls);
+        let validity = if nulls == 0 { 0 } else { rows.div_ceil(8).next_multiple_of(64) };
+        home.wide_bytes = (validity + rows * declared.data_type().primitive_width().unwrap_or(0)) as u64;
     }
     Ok(())
-}
-
-/// Where validity and values lie in the image of a widened column.
-fn image_layout(home: &Home, declared: &DataType, rows: usize) -> ColumnLayout {
-    let nulls = home.layout.nodes.first().map_or(0, |(_, nulls)| *nulls);
-    let validity = if nulls == 0 { 0 } else { rows.div_ceil(8) };
-    let values = (validity.next_multiple_of(64) as u64, (rows * width(declared)) as u64);
-    ColumnLayout { buffers: vec![(0, validity as u64), values], ..home.layout.clone() }
-}
-
-fn width(data_type: &DataType) -> usize {
-    data_type.primitive_width().unwrap_or(0)
 }
 
 /// Types that may stand for `declared` in a file, narrowest first.

@@ -63,10 +63,11 @@ impl Encoding {
 
 /// Bytes of memory that decoding takes beside the stored bytes: what compressed columns are decompressed into.
 pub fn unpacked_bytes(home: &Home) -> u64 {
-    home.encoding.packed().map_or(0, |_| end(home))
+    home.encoding.packed().map_or(0, |_| image_bytes(home))
 }
 
-fn end(home: &Home) -> u64 {
+/// Bytes of a column's image in memory: what is stored at its home, without compression.
+pub fn image_bytes(home: &Home) -> u64 {
     home.layout.buffers.iter().map(|(offset, len)| offset.saturating_add(*len)).max().unwrap_or(0)
 }
 
@@ -74,7 +75,7 @@ fn end(home: &Home) -> u64 {
 /// of `pool`. Fails with [`crate::Error::Corrupt`], without the path, for what is no compressed column.
 pub fn unpacked(home: &Home, stored: Buffer, pool: &Arc<BufferPool>) -> Result<Buffer> {
     let Some(packed) = home.encoding.packed() else { return Ok(stored) };
-    let end = end(home);
+    let end = image_bytes(home);
     // Before memory is asked for: no compression does better.
     let most = stored.len() as u64 * packed.compression.most_of_a_byte();
     let bytes = usize::try_from(end).ok().filter(|_| end <= most.min(MOST_BYTES));

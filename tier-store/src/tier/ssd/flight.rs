@@ -159,7 +159,7 @@ impl Flight {
 
     /// What was read; `None` when nothing was. Of a part nothing is held but its place.
     pub(super) fn read(&self) -> Option<ReadColumn> {
-        let bytes = match &*self.state.try_lock()? {
+        let bytes = match &*self.state.lock() {
             State::Done(Ok((_, bytes))) => bytes.clone(),
             _ => return None,
         };

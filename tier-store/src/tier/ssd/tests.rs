@@ -121,7 +121,7 @@ fn damage_names_file_column_and_offset() {
     let error = read(&chunk, 1).unwrap_err().to_string();
     assert!(error.contains("c3.arrow") && error.contains("chunk 3, column 'text'"), "{error}");
     assert!(error.contains(&format!("offset {}", chunk.segments[1].home.offset + 32_768)), "{error}");
-    assert!(matches!(tier.load_image(&chunk, 1), Err(Error::Corrupt { .. })));
+    assert!(matches!(tier.load(&chunk, &[1]), Err(Error::Corrupt { .. })));
     assert_eq!(tier.counters().corrupt.load(Ordering::Relaxed), 1, "known damage is not read again");
     assert!(read(&chunk, 0).is_ok() && read(&other, 1).is_ok(), "other columns and chunks serve");
     // A file cut short is noticed when it is opened.
@@ -289,7 +289,10 @@ fn compressed_columns_are_read_too() {
         let wanted = [10..12, 500..501];
         let read = tier.read_rows(&chunk, &[0, 1], Some(&wanted), Admission::Prefetch).unwrap().unwrap();
         let (charged, home) = (read.charged_bytes(), &chunk.segments[1].home);
-        assert!(charged >= home.len + home.image_len && SsdTier::bytes_to_read(&chunk, 1, Some(&wanted)) == home.len);
+        assert!(
+            charged >= home.len + codec::image_bytes(home)
+                && SsdTier::bytes_to_read(&chunk, 1, Some(&wanted)) == home.len
+        );
         let cold = read.wait().unwrap();
         let part = SsdTier::bytes_to_read(&chunk, 0, Some(&wanted));
         assert!(part < chunk.segments[0].home.len / 2, "of the raw column only a part: {part}");
@@ -297,9 +300,12 @@ fn compressed_columns_are_read_too() {
         assert_eq!(cold.columns[0].slice(10, 2).unwrap().as_ref(), batch.column(0).slice(10, 2).as_ref());
         drop(cold);
         assert_eq!(tier.io_account().used_bytes(), 0);
-        let image = tier.load_image(&chunk, 1).unwrap();
-        assert_eq!(image.len() as u64, home.image_len);
-        let decoded = codec::decode_image(home, batch.schema().field(1).data_type(), 20_000, &image).unwrap();
+        let loaded = tier.load(&chunk, &[1]).unwrap().remove(0);
+        assert!(tier.io_account().used_bytes() >= home.len, "what is read stays charged");
+        let image = loaded.bytes.unwrap();
+        assert_eq!(image.len() as u64, codec::image_bytes(home));
+        let decoded =
+            codec::StoredColumn::decode_unpacked(home, batch.schema().field(1).data_type(), 20_000, &image).unwrap();
         assert_eq!(decoded.widened().unwrap().as_ref(), batch.column(1).as_ref());
     }
 }
