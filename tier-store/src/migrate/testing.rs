@@ -45,11 +45,14 @@ pub(crate) struct FakeHome {
     folder: Option<tempfile::TempDir>,
     /// Columns read so far.
     pub(crate) reads: AtomicU64,
+    /// Reads so far, of however many columns.
+    pub(crate) calls: AtomicU64,
 }
 
 impl Default for FakeHome {
     fn default() -> Self {
-        Self { account: Account::new("ssd", u64::MAX), files: Mutex::default(), folder: None, reads: AtomicU64::new(0) }
+        let (reads, calls) = (AtomicU64::new(0), AtomicU64::new(0));
+        Self { account: Account::new("ssd", u64::MAX), files: Mutex::default(), folder: None, reads, calls }
     }
 }
 
@@ -64,6 +67,11 @@ impl FakeHome {
         let (chunk, file) = chunk(table, id);
         self.files.lock().insert((chunk.table, chunk.id), file);
         chunk
+    }
+
+    /// Loses the file of a chunk.
+    pub(crate) fn lose(&self, chunk: &Chunk) {
+        self.files.lock().remove(&(chunk.table, chunk.id));
     }
 
     /// A column as a cold read of all of it leaves it; `account` is charged.
@@ -100,6 +108,7 @@ impl HomeTier for FakeHome {
     }
 
     fn read(&self, chunk: &Arc<Chunk>, columns: &[usize]) -> Result<Vec<ReadColumn>> {
+        self.calls.fetch_add(1, Ordering::Relaxed);
         self.reads.fetch_add(columns.len() as u64, Ordering::Relaxed);
         let files = self.files.lock();
         let file = files.get(&(chunk.table, chunk.id)).ok_or_else(|| Error::Unsupported("no such file".into()))?;

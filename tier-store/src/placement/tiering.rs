@@ -105,7 +105,7 @@ pub trait TieringHost: Send + Sync {
 pub(super) const INTERVAL: &str = "interval";
 
 /// While one waits for its device, another copies.
-const MOVERS_PER_CORE: usize = 2;
+const MOVERS_PER_CORE: usize = 4;
 
 /// Settings of the loop.
 #[derive(Debug, Clone)]

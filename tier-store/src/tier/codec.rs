@@ -15,6 +15,7 @@
 
 mod compact;
 mod compression;
+mod convert;
 mod decode;
 mod encode;
 mod narrow;

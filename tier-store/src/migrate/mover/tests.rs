@@ -8,7 +8,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use super::*;
-use crate::clock::{Clock, ManualClock};
+use crate::clock::{Clock, ManualClock, SystemClock};
 use crate::migrate::testing::{FIRST_ID, FakeHome, ROWS};
 use crate::migrate::{Crew, MoveQueue, Verdict};
 use crate::tier::dram::DramTier;
@@ -102,6 +102,41 @@ fn the_rate_holds_on_the_clock() {
     MoveQueue { tiers: &tiers, home: &home, clock: &clock, cancel: &cancel, bytes_per_s, patience, crew: Crew::Caller }
         .run(&moves, |_, verdict| done += usize::from(matches!(verdict, Verdict::Done { .. })));
     assert_eq!((done, clock.now_us()), (11, bytes * 10));
+}
+
+#[test]
+fn any_crew_carries_out_each_move_once_reads_chunks_at_once_and_goes_on_after_a_failure() {
+    for crew in [Crew::Caller, Crew::Background, Crew::Threads(3)] {
+        let (home, tiers) = (FakeHome::default(), tiers(1 << 20, 1 << 20));
+        let chunks: Vec<_> = (0..40).map(|id| home.add(1, id)).collect();
+        home.lose(&chunks[7]);
+        let both = |to| chunks.iter().map(move |chunk| (chunk, to));
+        let moves = both(DRAM).map(|(chunk, to)| relocation(chunk, 0, SSD, to));
+        let moves: Vec<_> = moves.chain(both(NVM).map(|(chunk, to)| relocation(chunk, 1, SSD, to))).collect();
+        let (clock, cancel) = (SystemClock::default(), AtomicBool::new(false));
+        let mut verdicts = vec![None; moves.len()];
+        let queue = MoveQueue {
+            tiers: &tiers,
+            home: &home,
+            clock: &clock,
+            cancel: &cancel,
+            bytes_per_s: None,
+            patience: Duration::ZERO,
+            crew,
+        };
+        queue
+            .run(&moves, |number, verdict| assert_eq!(verdicts[number].replace(verdict), None, "{number} ended twice"));
+        for (number, (verdict, relocation)) in verdicts.iter().zip(&moves).enumerate() {
+            let place = relocation.chunk.segments[relocation.column].resident.load_full().map(|resident| resident.tier);
+            match verdict.as_ref().unwrap() {
+                Verdict::Done { .. } => assert_eq!(place, Some(relocation.to)),
+                Verdict::Skipped(why) => assert!(why.contains("no such file") && number % 40 == 7, "{number}: {why}"),
+            }
+        }
+        let done = verdicts.iter().filter(|v| matches!(v, Some(Verdict::Done { .. }))).count();
+        // The lost one is asked for once with both columns, and then for each.
+        assert_eq!((done, home.calls.load(Ordering::Relaxed)), (78, 39 + 3), "{crew:?}");
+    }
 }
 
 #[test]

@@ -7,14 +7,15 @@
 use std::fmt;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, PrimitiveArray, RecordBatch};
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use arrow::buffer::Buffer;
 use arrow::compute::{concat, max, min};
 use arrow::datatypes::{
-    ArrowPrimitiveType, DataType, Decimal32Type, Decimal64Type, Decimal128Type, Field, FieldRef, Int8Type, Int16Type,
-    Int32Type, Int64Type, Schema, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
+    ArrowPrimitiveType, DataType, Decimal64Type, Decimal128Type, Field, FieldRef, Int16Type, Int32Type, Int64Type,
+    Schema, UInt16Type, UInt32Type, UInt64Type,
 };
 
+use super::convert::converted;
 use super::words::{stands_for, worded};
 use super::{ColumnLayout, Packed, Worded, Words, corrupt, decode_column, slice_column, unpacked};
 use crate::error::Result;
@@ -331,31 +332,4 @@ fn narrowest(array: &ArrayRef, extremes: (&ArrayRef, &ArrayRef)) -> Option<DataT
 fn bounds<T: ArrowPrimitiveType<Native: Into<i128>>>((low, high): (&ArrayRef, &ArrayRef)) -> Option<(i128, i128)> {
     let (low, high) = (low.as_primitive_opt::<T>()?, high.as_primitive_opt::<T>()?);
     Some((min(low).map_or(0, Into::into), max(high).map_or(0, Into::into)))
-}
-
-/// The values in another type, whose range the caller has checked; under nulls anything may come out.
-fn converted(array: &ArrayRef, to: &DataType) -> Option<ArrayRef> {
-    macro_rules! between {
-        ($(($wide:ident: $($narrow:ident),+);)+) => { $($(
-            if PrimitiveArray::<$narrow>::is_compatible(to) && let Some(source) = array.as_primitive_opt::<$wide>() {
-                let values = source.unary::<_, $narrow>(|v| v as <$narrow as ArrowPrimitiveType>::Native);
-                return Some(Arc::new(values.with_data_type(to.clone())));
-            }
-            if PrimitiveArray::<$wide>::is_compatible(to) && let Some(source) = array.as_primitive_opt::<$narrow>() {
-                let values = source.unary::<_, $wide>(|v| v as <$wide as ArrowPrimitiveType>::Native);
-                return Some(Arc::new(values.with_data_type(to.clone())));
-            }
-        )+)+ };
-    }
-    between! {
-        (Decimal128Type: Decimal32Type, Decimal64Type);
-        (Int64Type: Int32Type, Int16Type, Int8Type);
-        (Int32Type: Int16Type, Int8Type);
-        (Int16Type: Int8Type);
-        (UInt64Type: UInt32Type, UInt16Type, UInt8Type);
-        (UInt32Type: UInt16Type, UInt8Type);
-        (UInt16Type: UInt8Type);
-        (Decimal64Type: Decimal32Type);
-    }
-    None
 }
