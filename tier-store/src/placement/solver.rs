@@ -129,9 +129,11 @@ impl Instance {
 
     /// True when every segment has an allowed tier and no capacity is exceeded: the independent check of any answer.
     pub fn is_feasible(&self, choice: &[u8]) -> bool {
-        choice.len() == self.segments()
-            && self.objective(choice).is_finite()
-            && self.room(choice).iter().all(|room| *room >= 0.0)
+        self.fits(choice) && self.objective(choice).is_finite()
+    }
+
+    fn fits(&self, choice: &[u8]) -> bool {
+        choice.len() == self.segments() && self.room(choice).iter().all(|room| *room >= 0.0)
     }
 
     fn validate(&self) -> Result<()> {
@@ -139,11 +141,13 @@ impl Instance {
         let shape = (1..=usize::from(u8::MAX)).contains(&tiers)
             && self.costs.len() == self.bytes.len()
             && self.costs.len().is_multiple_of(tiers);
-        let numbers = !self.costs.iter().any(|c| c.is_nan() || *c == f64::NEG_INFINITY)
-            && self.bytes.iter().all(|b| b.is_finite() && *b >= 0.0)
-            && self.capacities.iter().all(|c| *c >= 0.0);
-        let home = self.rows().all(|(costs, _)| costs.last().is_some_and(|cost| cost.is_finite()));
-        if shape && numbers && home {
+        // No number compares with what is none.
+        let row = |(costs, bytes): (&[f64], &[f64])| {
+            costs.iter().all(|cost| *cost > f64::NEG_INFINITY)
+                && costs.last().is_some_and(|home| home.is_finite())
+                && bytes.iter().all(|bytes| (0.0..f64::INFINITY).contains(bytes))
+        };
+        if shape && self.capacities.iter().all(|capacity| *capacity >= 0.0) && self.rows().all(row) {
             return Ok(());
         }
         Err(Error::Invalid("a placement problem needs finite home costs, whole bytes and no negative capacity".into()))
@@ -227,13 +231,13 @@ pub fn solve(instance: &Instance, prices: Option<&[f64]>, effort: Effort) -> Res
     let mut choice = round::by_prices(&instance, &prices);
     round::fill(&instance, &mut choice);
     let exact = exact::improve(&instance, &prices, &mut choice, effort.nodes);
-    let mut method = Method::Lagrange;
-    if !bound.is_finite() || !instance.is_feasible(&choice) {
+    let (mut method, mut objective) = (Method::Lagrange, instance.objective(&choice));
+    if !bound.is_finite() || !objective.is_finite() || !instance.fits(&choice) {
         method = Method::Greedy;
         choice = greedy(&instance);
+        objective = instance.objective(&choice);
         bound = least(&instance);
     }
-    let objective = instance.objective(&choice);
     // A search that went through every choice is its own proof. Rounding may lift the bound by the last bits.
     bound = if exact && method == Method::Lagrange { objective } else { bound.min(objective) };
     let gap = gap(objective, bound);

@@ -32,16 +32,23 @@ struct Dual<'a> {
 pub(super) fn maximise(instance: &Instance, start: Option<&[f64]>, evaluations: usize) -> Option<(Vec<f64>, f64)> {
     let priced = (0..instance.tiers()).filter(|t| instance.capacities.get(*t).is_some_and(|c| c.is_finite())).collect();
     let dual = Dual { instance, priced };
-    let free = dual.evaluate(&vec![0.0; dual.priced.len()]);
-    if free.slope.iter().all(|slope| *slope <= 0.0) {
-        return Some((vec![0.0; instance.tiers()], free.value));
-    }
     let start: Option<Vec<f64>> = start
         .filter(|start| start.len() == instance.tiers())
         .map(|start| dual.priced.iter().map(|tier| start.get(*tier).copied().unwrap_or(0.0)).collect());
+    let warm = start.as_ref().is_some_and(|start| start.iter().any(|price| *price > 0.0));
     let found = match dual.sample() {
-        Some(sample) => dual.climb_by_sample(sample, start, evaluations),
-        None => dual.cutting_planes(free, start, evaluations),
+        // That there is room for everybody would show in the sample: a look at the whole less.
+        Some(sample) if warm => dual.climb_by_sample(sample, start, evaluations),
+        sample => {
+            let free = dual.evaluate(&vec![0.0; dual.priced.len()]);
+            if free.slope.iter().all(|slope| *slope <= 0.0) {
+                return Some((vec![0.0; instance.tiers()], free.value));
+            }
+            match sample {
+                Some(sample) => dual.climb_by_sample(sample, start, evaluations),
+                None => dual.cutting_planes(free, start, evaluations),
+            }
+        }
     };
     found.map(|(prices, bound)| {
         let mut all = vec![0.0; instance.tiers()];

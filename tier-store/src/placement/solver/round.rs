@@ -5,6 +5,9 @@ use super::{Choice, Instance};
 /// What it costs per byte, or saves, that a segment goes to a tier.
 type Offer = (f64, u32, u8);
 
+/// Losses per byte up to this part of the price are looked at first: sorting all would take longer than finding them.
+const NEARLY_INDIFFERENT: f64 = 0.02;
+
 /// Everybody takes the tier that is best at `prices`. Then each tier, the fastest first, gives what is too much for it to
 /// slower ones, least loss per byte first, and takes what it has room for from slower ones, largest gain first. At good
 /// prices only those that are nearly indifferent go.
@@ -20,24 +23,32 @@ pub(super) fn by_prices(instance: &Instance, prices: &[f64]) -> Vec<u8> {
     choice
 }
 
-/// Takes from `tier` what is too much for it.
+/// Takes from `tier` what is too much for it: at first of those that lose little, which at good prices are enough.
 fn relieve(instance: &Instance, prices: &[f64], tier: usize, (choice, room): (&mut [u8], &mut [f64])) {
     let has_room = |room: &[f64]| room.get(tier).is_none_or(|room| *room >= 0.0);
-    if has_room(room) {
-        return;
+    let little = NEARLY_INDIFFERENT * prices.get(tier).copied().unwrap_or(0.0);
+    for most in [little, f64::INFINITY] {
+        if !has_room(room) {
+            relieve_up_to(most, instance, prices, tier, (choice, room));
+        }
     }
+}
+
+/// The same, of those that lose at most so much per byte.
+fn relieve_up_to(most: f64, instance: &Instance, prices: &[f64], tier: usize, (choice, room): (&mut [u8], &mut [f64])) {
     let here = choice.iter().zip(instance.rows()).zip(0..).filter(|((at, _), _)| usize::from(**at) == tier);
     let mut offers: Vec<Offer> = here
         .filter_map(|((_, (costs, bytes)), segment)| {
             let reduced = costs.iter().zip(bytes).zip(prices).map(|((cost, bytes), price)| cost + price * bytes);
             let (now, size) = (reduced.clone().nth(tier)?, bytes.get(tier).filter(|bytes| **bytes > 0.0)?);
             let (to, then) = reduced.enumerate().skip(tier + 1).min_by(|a, b| a.1.total_cmp(&b.1))?;
-            Some(((then - now) / size, segment, to as u8))
+            let loss = (then - now) / size;
+            (loss <= most).then_some((loss, segment, to as u8))
         })
         .collect();
     from_least(&mut offers, |segment, to| {
         shift(instance, segment, to, (choice, room));
-        !has_room(room)
+        room.get(tier).is_some_and(|room| *room < 0.0)
     });
 }
 

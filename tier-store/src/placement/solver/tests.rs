@@ -141,6 +141,11 @@ fn a_hundred_thousand_segments_on_four_tiers_have_a_tiny_gap() {
         assert_eq!(solution.method, Method::Lagrange);
         assert!(instance.is_feasible(&solution.choice));
         assert!(solution.gap <= 2e-5 && again.gap <= 2e-5, "gap {} and {}", solution.gap, again.gap);
+        // Much more room than the last prices come from.
+        let roomy = Instance { capacities: vec![f64::MAX; 4], ..instance };
+        let all = solve(&roomy, Some(&solution.prices), Effort::default()).unwrap();
+        let [cold, warm] = [solve(&roomy, None, Effort::default()).unwrap().objective, all.objective];
+        assert!((warm - cold).abs() <= 1e-9 * cold && all.gap <= 2e-5, "{warm} against {cold}, gap {}", all.gap);
     }
 }
 
