@@ -11,7 +11,7 @@ use crate::data::Dataset;
 use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::row::{RawSample, Row, Sample};
-use crate::side::SideSpec;
+use crate::side::{SideSpec, Workload};
 use crate::statistics::{median, spread};
 
 /// What a row is measured against.
@@ -52,6 +52,17 @@ pub struct Finding<'a> {
     pub params: Value,
 }
 
+/// A drawing for the report.
+#[derive(Debug)]
+pub struct Picture {
+    /// Name of the experiment.
+    pub experiment: &'static str,
+    /// What it shows.
+    pub title: String,
+    /// The drawing.
+    pub svg: String,
+}
+
 /// The state of one invocation.
 #[derive(Debug)]
 pub struct Bench {
@@ -75,6 +86,8 @@ pub struct Bench {
     pub rows: Vec<Row>,
     /// All samples.
     pub raw: Vec<RawSample>,
+    /// All drawings.
+    pub pictures: Vec<Picture>,
     environment: Arc<Environment>,
     experiment: (&'static str, &'static str),
     until: Instant,
@@ -101,6 +114,7 @@ impl Bench {
             data_dir,
             rows,
             raw,
+            pictures: Vec::new(),
             environment,
             experiment,
             until,
@@ -146,9 +160,14 @@ impl Bench {
         let data = Dataset::new(&self.data_dir, scale);
         if !data.is_complete() {
             eprintln!("  making TPC-H {scale} in {}", data.dir.display());
-            Child::start("prepare", &SideSpec::Prepare { data_dir: self.data_dir.clone(), scale })?;
+            self.prepare(Workload::TpcH, scale)?;
         }
         Ok(data)
+    }
+
+    /// Makes data of a scale, in a process of its own.
+    pub fn prepare(&self, data: Workload, scale: f64) -> Result<()> {
+        Child::start("prepare", &SideSpec::Prepare { data, data_dir: self.data_dir.clone(), scale }).map(drop)
     }
 
     /// Asks a side and keeps the sample.
@@ -197,6 +216,12 @@ impl Bench {
             row.reach
         );
         self.rows.push(row);
+    }
+
+    /// Shows a drawing in the report.
+    pub fn draw(&mut self, title: &str, svg: String) {
+        let title = format!("{}{title}", self.label);
+        self.pictures.push(Picture { experiment: self.experiment.0, title, svg });
     }
 
     /// A folder for what an experiment writes.

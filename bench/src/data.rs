@@ -78,15 +78,7 @@ impl Dataset {
                 fs::rename(&partial, &path).map_err(Error::path("create", &path))?;
             }
         }
-        let (store, partial) = (self.store(), self.dir.join("store.tmp"));
-        if store.is_dir() {
-            return Ok(());
-        }
-        if partial.is_dir() {
-            fs::remove_dir_all(&partial).map_err(Error::path("remove", &partial))?;
-        }
-        self.load(&partial)?;
-        fs::rename(&partial, &store).map_err(Error::path("create", &store))
+        make_store(&self.dir, |partial| self.load(partial))
     }
 
     fn load(&self, data_dir: &Path) -> Result<()> {
@@ -107,15 +99,32 @@ impl Dataset {
 
     /// A reader of a table's rows in stored order.
     pub fn read(&self, table: &str, batch_rows: usize) -> Result<impl RecordBatchReader + use<>> {
-        let path = self.parquet(table);
-        let file = File::open(&path).map_err(Error::path("read", &path))?;
-        Ok(ParquetRecordBatchReaderBuilder::try_new(file)?.with_batch_size(batch_rows).build()?)
+        read_parquet(&self.parquet(table), batch_rows)
     }
 
     /// A data directory of its own for one side.
     pub fn clone_store(&self) -> Result<StoreClone> {
         StoreClone::of(&self.store())
     }
+}
+
+/// A reader of a Parquet file's rows.
+pub fn read_parquet(path: &Path, batch_rows: usize) -> Result<impl RecordBatchReader + use<>> {
+    let file = File::open(path).map_err(Error::path("read", path))?;
+    Ok(ParquetRecordBatchReaderBuilder::try_new(file)?.with_batch_size(batch_rows).build()?)
+}
+
+/// Makes `folder/store` by what `load` does in another place, where it is missing: it is there whole or not at all.
+pub fn make_store(folder: &Path, load: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+    let (store, partial) = (folder.join("store"), folder.join("store.tmp"));
+    if store.is_dir() {
+        return Ok(());
+    }
+    if partial.is_dir() {
+        fs::remove_dir_all(&partial).map_err(Error::path("remove", &partial))?;
+    }
+    load(&partial)?;
+    fs::rename(&partial, &store).map_err(Error::path("create", &store))
 }
 
 /// A data directory that goes when dropped.

@@ -7,7 +7,9 @@
 //!   child side  a side in its own process: JSON lines over stdin and stdout
 //!   cgroup      limits on a side's memory and disk
 //!   data tpch   TPC-H, generated and clustered once, read by all sides
+//!   tenants tpcds  the same for TPC-H of ten tenants, and for TPC-DS
 //!   row report  results, as JSON and as one HTML page
+//!   plot heat_map  drawings in it
 //! ```
 
 // Benchmarks measure the machine's own time; there is nothing to simulate.
@@ -21,11 +23,15 @@ mod data;
 mod environment;
 mod error;
 mod experiments;
+mod heat_map;
+mod plot;
 mod report;
 mod row;
 mod server;
 mod side;
 mod statistics;
+mod tenants;
+mod tpcds;
 mod tpch;
 
 #[global_allocator]

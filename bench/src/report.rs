@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
-use crate::bench::Bench;
+use crate::bench::{Bench, Picture};
 use crate::error::{Error, Result};
 use crate::row::Row;
 
@@ -61,8 +61,19 @@ fn page(bench: &Bench) -> String {
         let (rows, others) = rest.split_at(same);
         section(&mut html, first, rows);
         rest = others;
+        if rest.first().is_none_or(|next| next.experiment != first.experiment) {
+            pictures(&mut html, bench, |picture| picture.experiment == first.experiment);
+        }
     }
+    pictures(&mut html, bench, |picture| !bench.rows.iter().any(|row| row.experiment == picture.experiment));
     html + "</html>\n"
+}
+
+/// What experiments drew, with their titles.
+fn pictures(html: &mut String, bench: &Bench, shown: impl Fn(&Picture) -> bool) {
+    for picture in bench.pictures.iter().filter(|picture| shown(picture)) {
+        let _ = write!(html, "<h3>{}</h3><div class=\"plot\">{}</div>", escape(&picture.title), picture.svg);
+    }
 }
 
 fn section(html: &mut String, first: &Row, rows: &[Row]) {
@@ -145,7 +156,8 @@ fn plot(html: &mut String, rows: &[Row]) {
     html.push_str("</svg>");
 }
 
-fn escape(text: &str) -> String {
+/// Text within HTML and SVG.
+pub fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
@@ -168,7 +180,12 @@ mod tests {
         };
         bench.add(finding(&[0.9, 0.8, 0.7]));
         bench.add(finding(&[0.9]));
+        bench.draw("lines & points", "<svg>1</svg>".to_owned());
+        bench.begin("heat-maps", "-", std::time::Instant::now());
+        bench.draw("without rows", "<svg>2</svg>".to_owned());
         let html = page(&bench);
+        assert!(html.contains("<h3>lines &amp; points</h3><div class=\"plot\"><svg>1</svg>"));
+        assert_eq!((html.matches("<svg>1").count(), html.matches("<svg>2").count()), (1, 1));
         assert!(html.contains("a &lt;b&gt;") && html.contains("x &amp; y") && !html.contains("<b>"));
         assert!(!html.contains("http") && !html.contains("src="), "external resources");
         assert_eq!((html.matches(">yes<").count(), html.matches(">no<").count()), (1, 1));

@@ -7,6 +7,7 @@ pub mod device;
 pub mod disk;
 pub mod keys;
 pub mod micro;
+pub mod quality;
 pub mod solver;
 pub mod terrace;
 pub mod writer;
@@ -21,6 +22,20 @@ use terrace_tier_store::placement::PolicyKind;
 use crate::data::Dataset;
 use crate::error::{Error, Result};
 use crate::row::Sample;
+use crate::tenants::Tenants;
+use crate::tpcds::TpcDs;
+
+/// Data of a benchmark.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Workload {
+    /// TPC-H.
+    TpcH,
+    /// TPC-H of ten tenants in the same tables.
+    Tenants,
+    /// TPC-DS, from files that are there.
+    TpcDs,
+}
 
 /// What a side is and works on.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -28,6 +43,8 @@ use crate::row::Sample;
 pub enum SideSpec {
     /// Makes the data of a scale, then has nothing to answer.
     Prepare {
+        /// Which.
+        data: Workload,
         /// Folder of all data.
         data_dir: PathBuf,
         /// Scale factor.
@@ -112,6 +129,11 @@ pub enum SideSpec {
         /// Segments of the problem.
         segments: usize,
     },
+    /// One placement problem, answered in several ways.
+    Quality {
+        /// Which.
+        problem: quality::Problem,
+    },
     /// A small scan in one thread, for counting instructions.
     Micro {
         /// An empty folder.
@@ -169,8 +191,12 @@ fn write(output: &mut impl Write, answer: &Result<Sample>) -> Result<()> {
 
 fn build(spec: SideSpec) -> Result<Box<dyn Side>> {
     Ok(match spec {
-        SideSpec::Prepare { data_dir, scale } => {
-            Dataset::new(&data_dir, scale).prepare()?;
+        SideSpec::Prepare { data, data_dir, scale } => {
+            match data {
+                Workload::TpcH => Dataset::new(&data_dir, scale).prepare()?,
+                Workload::Tenants => Tenants::new(&data_dir, scale).prepare()?,
+                Workload::TpcDs => TpcDs::new(&data_dir, scale).prepare()?,
+            }
             Box::new(Nothing)
         }
         SideSpec::Terrace { store, threads, nvm, policy } => {
@@ -190,6 +216,7 @@ fn build(spec: SideSpec) -> Result<Box<dyn Side>> {
         SideSpec::Keys { store, enforced, random, cold } => Box::new(keys::Keys::new(&store, enforced, random, cold)?),
         SideSpec::Client { url, scale } => Box::new(client::Client::new(url, scale)?),
         SideSpec::Solver { segments } => Box::new(solver::Solver::new(segments)),
+        SideSpec::Quality { problem } => Box::new(quality::Quality::new(problem)?),
         SideSpec::Micro { store } => Box::new(micro::Micro::new(&store)?),
     })
 }

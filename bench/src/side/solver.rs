@@ -22,28 +22,33 @@ pub struct Solver {
     last: Option<Solution>,
 }
 
-impl Solver {
-    /// A problem of so many segments on four tiers.
-    pub fn new(segments: usize) -> Self {
-        let mut side = Self { rng: StdRng::seed_from_u64(1), instance: Instance::default(), last: None };
-        let mut total = 0.0;
-        for _ in 0..segments {
-            let bytes = side.rng.random_range(4e3..1e6_f64).floor();
-            total += bytes;
-            side.instance.bytes.extend([bytes; TIERS]);
-            let costs = side.costs(bytes);
-            side.instance.costs.extend(costs);
-        }
-        side.instance.capacities = vec![total * 0.05, total * 0.1, total * 0.2, f64::INFINITY];
-        side
+/// A problem of so many segments on four tiers.
+pub fn random(rng: &mut StdRng, segments: usize) -> Instance {
+    let (mut instance, mut total) = (Instance::default(), 0.0);
+    for _ in 0..segments {
+        let bytes = rng.random_range(4e3..1e6_f64).floor();
+        total += bytes;
+        instance.bytes.extend([bytes; TIERS]);
+        instance.costs.extend(costs(rng, bytes));
     }
+    instance.capacities = vec![total * 0.05, total * 0.1, total * 0.2, f64::INFINITY];
+    instance
+}
 
-    fn costs(&mut self, bytes: f64) -> [f64; TIERS] {
-        let heat = self.rng.random_range(0.0..1.0_f64).powi(4) * 50.0;
-        std::array::from_fn(|tier| {
-            let slower = 10_f64.powi(tier as i32);
-            heat * (0.1 * slower + bytes / 10_000.0 * slower) * self.rng.random_range(0.8..1.2)
-        })
+fn costs(rng: &mut StdRng, bytes: f64) -> [f64; TIERS] {
+    let heat = rng.random_range(0.0..1.0_f64).powi(4) * 50.0;
+    std::array::from_fn(|tier| {
+        let slower = 10_f64.powi(tier as i32);
+        heat * (0.1 * slower + bytes / 10_000.0 * slower) * rng.random_range(0.8..1.2)
+    })
+}
+
+impl Solver {
+    /// A problem of so many segments.
+    pub fn new(segments: usize) -> Self {
+        let mut rng = StdRng::seed_from_u64(1);
+        let instance = random(&mut rng, segments);
+        Self { rng, instance, last: None }
     }
 
     /// Changes the heat of one segment in a hundred.
@@ -52,7 +57,7 @@ impl Solver {
         for _ in 0..segments / 100 {
             let segment = self.rng.random_range(0..segments);
             let bytes = self.instance.bytes.get(segment * TIERS).copied().unwrap_or(0.0);
-            let costs = self.costs(bytes);
+            let costs = costs(&mut self.rng, bytes);
             if let Some(row) = self.instance.costs.get_mut(segment * TIERS..(segment + 1) * TIERS) {
                 row.copy_from_slice(&costs);
             }

@@ -1,6 +1,7 @@
 //! The engine over a store, in process: SQL text to the end of the stream, as the Flight service would run it.
 
 mod advice;
+mod heat;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -148,6 +149,7 @@ impl Side for Terrace {
             Some(("optimize", name)) => self.optimize(name),
             Some(("show", sql)) => self.show(sql),
             None if op == "fill" => self.fill(),
+            None if op == "heat" => Ok(self.heat()),
             None if op == "mark" => Ok(self.mark()),
             None if op == "history" => self.check_history(),
             _ => Err(unknown(op)),

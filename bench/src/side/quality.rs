@@ -1,0 +1,251 @@
+//! Placement problems answered in several ways with more and more time: by our solver, by falling density, and exactly,
+//! by the branch and bound of `microlp`.
+//!
+//! The TPC-H problem is that of the thesis (Dreseler 2021, section 7.2.4): scale 10 in chunks of 65,536 rows, 17,816 segments,
+//! DRAM or not. A column is as hot as queries name it; chunks of the clustered tables differ by chance, as a range of dates
+//! does.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use arrow::compute::cast;
+use arrow::datatypes::DataType;
+use microlp::{ComparisonOp, OptimizationDirection, Problem as Programme, ResumeOptions, SolveOptions, Variable};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use serde::{Deserialize, Serialize};
+use terrace_tier_store::placement::solver::{Effort, Instance, greedy, solve};
+
+use super::{Side, ms_since, unknown};
+use crate::error::{Error, Result};
+use crate::row::Sample;
+use crate::tpch::{QUERIES, TABLES, Table};
+
+const CHUNK_ROWS: usize = 65_536;
+/// Scale of the generated rows that column widths are taken from.
+const SMALL: f64 = 0.01;
+/// The scale of the problem.
+const SCALE: f64 = 10.0;
+/// Of all bytes, in DRAM.
+const SHARE: f64 = 0.1;
+/// Bytes per microsecond and microseconds per access, in DRAM and on an SSD.
+const DEVICES: [(f64, f64); 2] = [(10_000.0, 0.1), (2_500.0, 100.0)];
+/// Bytes of one unit of the exact solver's rows: its tolerances are absolute.
+const UNIT_BYTES: f64 = 65_536.0;
+
+/// What is to be placed.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Problem {
+    /// TPC-H, DRAM or SSD.
+    TpcH,
+    /// As many segments by chance, on four tiers.
+    Random(usize),
+}
+
+/// The side.
+pub struct Quality {
+    instance: Instance,
+}
+
+impl Quality {
+    /// Makes the problem.
+    pub fn new(problem: Problem) -> Result<Self> {
+        let instance = match problem {
+            Problem::TpcH => tpch()?,
+            Problem::Random(segments) => super::solver::random(&mut StdRng::seed_from_u64(1), segments),
+        };
+        Ok(Self { instance })
+    }
+
+    /// Cost with everything at home, the number of segments and of tiers.
+    fn size(&self) -> Sample {
+        let home = self.instance.capacities.len().saturating_sub(1) as u8;
+        let all_at_home = vec![home; self.instance.segments()];
+        Sample::default()
+            .with("home_us", self.instance.objective(&all_at_home))
+            .with("segments", self.instance.segments() as f64)
+            .with("tiers", self.instance.tiers() as f64)
+    }
+
+    fn ours(&self, evaluations: usize, nodes: usize) -> Result<Sample> {
+        let start = Instant::now();
+        let solution = solve(&self.instance, None, Effort { evaluations, nodes })?;
+        let sample = Sample::new(ms_since(start));
+        Ok(sample.with("objective_us", solution.objective).with("bound_us", solution.bound))
+    }
+
+    fn greedy(&self) -> Result<Sample> {
+        let start = Instant::now();
+        let choice = greedy(&self.instance);
+        let sample = Sample::new(ms_since(start));
+        if !self.instance.is_feasible(&choice) {
+            return Err(Error::failed("the greedy answer is not feasible"));
+        }
+        Ok(sample.with("objective_us", self.instance.objective(&choice)))
+    }
+
+    /// One search, interrupted at each of these times: "ms_0", "objective_us_0" where there is an answer by then, "ms_1"..
+    fn exact(&self, limits_ms: &[f64]) -> Result<Sample> {
+        let start = Instant::now();
+        let (programme, variables) = self.programme();
+        let left = |limit_ms: f64| Duration::from_secs_f64((limit_ms - ms_since(start)).max(0.1) / 1e3);
+        let mut options = SolveOptions::default();
+        options.time_limit = limits_ms.first().map(|limit| left(*limit));
+        let mut outcome = programme.solve_with(options).map_err(fault)?;
+        let mut sample = Sample::default();
+        for (number, next_ms) in limits_ms.iter().skip(1).map(Some).chain([None]).enumerate() {
+            sample = sample.with(&format!("ms_{number}"), ms_since(start));
+            if let Some(objective) = outcome.solution().and_then(|found| self.objective(found, &variables)) {
+                sample = sample.with(&format!("objective_us_{number}"), objective);
+            }
+            let Some(next_ms) = next_ms.filter(|_| !outcome.is_optimal()) else { break };
+            let mut options = ResumeOptions::default();
+            options.time_limit = Some(left(*next_ms));
+            outcome = outcome.resume_with(options).map_err(fault)?;
+        }
+        sample = sample.with("is_optimal", f64::from(u8::from(outcome.is_optimal())));
+        if let Some(bound) = outcome.stats().best_bound {
+            sample = sample.with("bound_us", bound + self.size().value("home_us"));
+        }
+        sample.ms = ms_since(start);
+        Ok(sample)
+    }
+
+    /// A variable for each segment and tier that is cheaper than home; costs are what they save.
+    fn programme(&self) -> (Programme, Vec<(usize, u8, Variable)>) {
+        let tiers = self.instance.tiers();
+        let mut programme = Programme::new(OptimizationDirection::Minimize);
+        let mut variables = Vec::new();
+        let mut of_tier = vec![Vec::new(); tiers.saturating_sub(1)];
+        let rows = self.instance.costs.chunks_exact(tiers).zip(self.instance.bytes.chunks_exact(tiers));
+        for (segment, (costs, bytes)) in rows.enumerate() {
+            let Some(home_us) = costs.last() else { continue };
+            let mut own = Vec::new();
+            for ((tier, terms), (cost, bytes)) in (0_u8..).zip(&mut of_tier).zip(costs.iter().zip(bytes)) {
+                if cost < home_us {
+                    let variable = programme.add_binary_var(cost - home_us);
+                    terms.push((variable, bytes / UNIT_BYTES));
+                    own.push((variable, 1.0));
+                    variables.push((segment, tier, variable));
+                }
+            }
+            if own.len() > 1 {
+                programme.add_constraint(own, ComparisonOp::Le, 1.0);
+            }
+        }
+        for (terms, capacity) in of_tier.into_iter().zip(&self.instance.capacities).filter(|(_, c)| c.is_finite()) {
+            programme.add_constraint(terms, ComparisonOp::Le, capacity / UNIT_BYTES);
+        }
+        (programme, variables)
+    }
+
+    /// What an answer costs; `None` when it is not feasible after rounding.
+    fn objective(&self, found: &microlp::Solution, variables: &[(usize, u8, Variable)]) -> Option<f64> {
+        let home = self.instance.tiers().saturating_sub(1) as u8;
+        let mut choice = vec![home; self.instance.segments()];
+        for (segment, tier, variable) in variables {
+            if found.var_value(*variable) > 0.5 {
+                *choice.get_mut(*segment)? = *tier;
+            }
+        }
+        self.instance.is_feasible(&choice).then(|| self.instance.objective(&choice))
+    }
+}
+
+impl Side for Quality {
+    fn run(&mut self, op: &str) -> Result<Sample> {
+        let words: Vec<&str> = op.split(' ').collect();
+        let number = |word: &str| word.parse::<usize>().map_err(|_| unknown(op));
+        match words.as_slice() {
+            ["size"] => Ok(self.size()),
+            ["greedy"] => self.greedy(),
+            ["ours", evaluations, nodes] => self.ours(number(evaluations)?, number(nodes)?),
+            ["exact", limits] => {
+                let limits: Option<Vec<f64>> = limits.split(',').map(|limit| limit.parse().ok()).collect();
+                self.exact(&limits.ok_or_else(|| unknown(op))?)
+            }
+            _ => Err(unknown(op)),
+        }
+    }
+}
+
+fn fault(error: microlp::Error) -> Error {
+    Error::failed(format!("the exact solver: {error}"))
+}
+
+/// The problem of the thesis.
+fn tpch() -> Result<Instance> {
+    let mut rng = StdRng::seed_from_u64(1);
+    let (mut instance, mut total) = (Instance::default(), 0.0);
+    for table in TABLES {
+        let (rows, columns) = widths(&table)?;
+        let chunks = rows.div_ceil(CHUNK_ROWS).max(1);
+        let mut dates: Vec<f64> = (0..chunks).map(|_| rng.random_range(0.2..1.8)).collect();
+        if table.order.is_empty() {
+            dates.fill(1.0);
+        }
+        for (name, width) in columns {
+            let queries = QUERIES.iter().filter(|sql| sql.contains(&name)).count() as f64;
+            for (chunk, date) in dates.iter().enumerate() {
+                let rows = CHUNK_ROWS.min(rows - (chunk * CHUNK_ROWS).min(rows));
+                let bytes = (rows as f64 * width).ceil();
+                total += bytes;
+                let accesses = queries * date * rng.random_range(0.9..1.1);
+                instance.costs.extend(DEVICES.map(|(speed, latency)| accesses * (latency + bytes / speed)));
+                instance.bytes.extend([bytes; 2]);
+            }
+        }
+    }
+    instance.capacities = vec![(total * SHARE).floor(), f64::INFINITY];
+    Ok(instance)
+}
+
+/// Rows of a table at the scale of the problem, and the bytes per row of its columns.
+fn widths(table: &Table) -> Result<(usize, Vec<(String, f64)>)> {
+    let (mut rows, mut sums) = (0, Vec::<(String, f64)>::new());
+    for batch in table.generate(SMALL, 1, 1) {
+        let batch = batch?;
+        rows += batch.num_rows();
+        sums.resize_with(batch.num_columns(), Default::default);
+        for ((sum, column), field) in sums.iter_mut().zip(batch.columns()).zip(batch.schema().fields()) {
+            // Views know only their own 16 bytes.
+            let plain = match column.data_type() {
+                DataType::Utf8View => cast(column, &DataType::Utf8)?,
+                _ => Arc::clone(column),
+            };
+            *sum = (field.name().clone(), sum.1 + plain.to_data().get_slice_memory_size()? as f64);
+        }
+    }
+    let grown = match table.name {
+        "nation" | "region" => rows,
+        // The one whose size is left to chance.
+        "lineitem" => 59_986_052,
+        _ => (rows as f64 * SCALE / SMALL).round() as usize,
+    };
+    Ok((grown, sums.into_iter().map(|(name, bytes)| (name, bytes / rows.max(1) as f64)).collect()))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+
+    #[test]
+    fn the_problem_has_as_many_segments_as_that_of_the_thesis() {
+        let segments = tpch().unwrap().segments();
+        assert_eq!(segments, 17_816);
+    }
+
+    #[test]
+    fn all_ways_agree_on_a_small_problem() {
+        let instance = super::super::solver::random(&mut StdRng::seed_from_u64(3), 12);
+        let side = Quality { instance };
+        let exact = side.exact(&[10_000.0]).unwrap();
+        assert_eq!(exact.value("is_optimal"), 1.0);
+        let (optimum, ours) = (exact.value("objective_us_0"), side.ours(60, 40_000).unwrap());
+        assert!((ours.value("objective_us") / optimum - 1.0).abs() < 1e-6, "{ours:?} {exact:?}");
+        assert!(side.greedy().unwrap().value("objective_us") >= optimum * (1.0 - 1e-6));
+        assert!(exact.value("bound_us") <= optimum * (1.0 + 1e-6), "{exact:?}");
+    }
+}
