@@ -4,6 +4,8 @@ mod access;
 mod advisor;
 mod budgets;
 mod counters;
+mod dram_saved;
+mod heat_maps;
 mod io;
 mod keys;
 mod memory;
@@ -13,6 +15,8 @@ mod queries;
 mod restart;
 mod simulation;
 mod solver;
+mod solver_quality;
+mod tenants;
 mod tiered;
 mod tpch;
 mod writes;
@@ -79,6 +83,30 @@ pub const ALL: &[Experiment] = &[
         run: budgets::run,
     },
     Experiment {
+        name: "tenants",
+        figure: "-",
+        about: "TPC-H of ten tenants with binomial shares, at six budgets of DRAM, the solver against all other policies",
+        run: tenants::run,
+    },
+    Experiment {
+        name: "dram-saved",
+        figure: "-",
+        about: "TPC-H at smaller and smaller budgets of DRAM: how much is saved at equal latency",
+        run: dram_saved::tpch,
+    },
+    Experiment {
+        name: "dram-saved-ds",
+        figure: "-",
+        about: "TPC-DS at smaller and smaller budgets of DRAM: how much is saved at equal latency",
+        run: dram_saved::tpcds,
+    },
+    Experiment {
+        name: "heat-maps",
+        figure: "-",
+        about: "accesses of TPC-H by table, column and chunk, as pictures; what nobody reads",
+        run: heat_maps::run,
+    },
+    Experiment {
         name: "cold-scan",
         figure: "P7",
         about: "a cold scan of lineitem, against raw sequential reads of its files",
@@ -107,6 +135,12 @@ pub const ALL: &[Experiment] = &[
         figure: "P10",
         about: "time and proven gap of placement problems of 100 k and 1 M segments on 4 tiers",
         run: solver::run,
+    },
+    Experiment {
+        name: "solver-quality",
+        figure: "-",
+        about: "gap of placements by the time spent on them: ours, greedy and exact, on TPC-H, 100 k and 1 M segments",
+        run: solver_quality::run,
     },
     Experiment {
         name: "moves",
