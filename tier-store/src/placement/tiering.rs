@@ -318,6 +318,16 @@ impl Tiering {
         self.shared.metrics.merge.forgotten.fetch_add(forgotten, Ordering::Relaxed);
     }
 
+    /// Takes offers without a thread of its own: [`Tiering::merge_now`] looks at them. For simulations.
+    pub(crate) fn open_offers(&self) {
+        self.shared.offers.open();
+    }
+
+    /// Looks at what was offered, on the caller's thread.
+    pub(crate) fn merge_now(&self) -> Result<()> {
+        self.shared.merge_round()
+    }
+
     /// Ends the loop: cancels what it does after the move under way and waits for it.
     pub fn stop(&self) {
         self.shared.signal.lock().stop = true;

@@ -51,7 +51,8 @@ pub(super) fn reading_us(world: &World, reads: &[u32], place: impl Fn(usize) -> 
     reads.iter().enumerate().map(|(at, scans)| scan_us(world, at, *scans, place(at))).sum()
 }
 
-fn scan_us(world: &World, at: usize, scans: u32, tier: usize) -> f64 {
+/// Microseconds of so many scans of one segment on a tier.
+pub(super) fn scan_us(world: &World, at: usize, scans: u32, tier: usize) -> f64 {
     let mut heat = SegmentHeat::default();
     let sequential = Pattern::Sequential as usize;
     if let (Some(accesses), Some(values)) = (heat.accesses.get_mut(sequential), heat.values.get_mut(sequential)) {

@@ -2,18 +2,22 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::course::{Course, reading_us};
+use super::merging::read_one_by_one;
 use super::world::{COLUMNS, ROWS, SEGMENTS, World};
 use crate::clock::{Clock, ManualClock};
 use crate::error::Result;
 use crate::heat::{Pattern, SegmentKey};
 use crate::placement::solver::Effort;
-use crate::placement::{EpochReport, EpochRequest, MoveStatus, PolicyKind, Tiering, TieringHost, TieringOptions};
+use crate::placement::{
+    EpochReport, EpochRequest, MergeKind, MergeOptions, MoveStatus, PolicyKind, Tiering, TieringHost, TieringOptions,
+};
 
 /// Between two epochs, in virtual time.
-const INTERVAL: Duration = Duration::from_secs(60);
+pub(super) const INTERVAL: Duration = Duration::from_secs(60);
 /// Enough for so few segments; most of an epoch's time is this.
 const EFFORT: Effort = Effort { evaluations: 16, nodes: 2_000 };
 /// Epochs at the start that are not measured: everything comes from home.
@@ -46,6 +50,10 @@ pub struct Outcome {
     pub flips: u64,
     /// Those of segments whose own heat changed by less than [`FLIP_FACTOR`] in between: the heat of others moved them.
     pub unearned_flips: u64,
+    /// Segments that came into memory between epochs because they were read.
+    pub promoted: u64,
+    /// Segments that made room for them.
+    pub made_room: u64,
 }
 
 impl Outcome {
@@ -70,17 +78,44 @@ pub(super) struct Step<'a> {
 
 /// Runs `policy` over a course. Fails when an epoch does.
 pub fn run(course: &Course, policy: PolicyKind) -> Result<Outcome> {
-    run_with(course, policy, |_| {})
+    run_with(course, (policy, MergeKind::Never), |_| {})
 }
 
-/// As [`run`], and shows every epoch.
-pub(super) fn run_with(course: &Course, policy: PolicyKind, mut show: impl FnMut(&Step<'_>)) -> Result<Outcome> {
+/// As [`run`], and what is read from home may come into memory at once. Reads go one by one then, in an order drawn from
+/// the seed of the course: the same for every policy.
+pub fn run_merging(course: &Course, policy: PolicyKind, merge: MergeKind) -> Result<Outcome> {
+    run_with(course, (policy, merge), |_| {})
+}
+
+/// As [`run_merging`], and shows every epoch.
+pub(super) fn run_with(
+    course: &Course,
+    (policy, merge): (PolicyKind, MergeKind),
+    mut show: impl FnMut(&Step<'_>),
+) -> Result<Outcome> {
     let world = World::new()?;
     let host: Arc<dyn TieringHost> = Arc::clone(&world) as _;
     let clock: Arc<ManualClock> = Arc::clone(&world.clock);
-    let options = TieringOptions { policy, seed: course.seed, effort: EFFORT, movers: 0, ..TieringOptions::default() };
+    let merge_options = MergeOptions { kind: merge, ..MergeOptions::default() };
+    let options = TieringOptions {
+        policy,
+        seed: course.seed,
+        effort: EFFORT,
+        movers: 0,
+        merge: merge_options,
+        ..TieringOptions::default()
+    };
     let rate = options.background_bytes_per_s;
     let tiering = Tiering::new(Arc::downgrade(&host), clock as Arc<dyn Clock>, options);
+    let merges = merge != MergeKind::Never;
+    if merges {
+        tiering.open_offers();
+    }
+    let merged = || {
+        let counts = &tiering.metrics().merge;
+        [&counts.promoted, &counts.made_room].map(|count| count.load(Ordering::Relaxed))
+    };
+    let mut merged_before = [0; 2];
     let (mut outcome, mut flips) = (Outcome::default(), Flips::default());
     for (epoch, reads) in (0..).zip(&course.reads) {
         for (tier, lost) in course.scenario.events(epoch) {
@@ -88,14 +123,16 @@ pub(super) fn run_with(course: &Course, policy: PolicyKind, mut show: impl FnMut
             // What moves because a device comes or goes is no flip.
             flips = Flips::default();
         }
-        let reading_us = reading_us(&world, reads, |at| world.place(at));
-        scan(&world, reads);
-        world.clock.advance(INTERVAL);
+        let reading_us = match merges {
+            true => read_one_by_one(&world, &tiering, (course, epoch))?,
+            false => read_all(&world, reads),
+        };
         let request = EpochRequest { dry_run: false, reason: "interval".into(), bytes_per_s: rate };
         let report = tiering.run_epoch(request)?;
         let (turned, unearned) = flips.note(&world, &tiering, &report);
         show(&Step { epoch, world: &world, reading_us, report: &report });
         if (epoch as usize) < WARM_UP {
+            merged_before = merged();
             continue;
         }
         let at = |of: &[f64]| of.get(epoch as usize).copied().unwrap_or(0.0);
@@ -110,16 +147,25 @@ pub(super) fn run_with(course: &Course, policy: PolicyKind, mut show: impl FnMut
         outcome.flips += turned;
         outcome.unearned_flips += unearned;
     }
+    for ((count, before), now) in [&mut outcome.promoted, &mut outcome.made_room].into_iter().zip(merged_before).zip(merged()) {
+        *count = now - before;
+    }
     Ok(outcome)
 }
 
-/// Counts the reads as scans do.
-fn scan(world: &World, reads: &[u32]) {
-    for (at, scans) in reads.iter().enumerate() {
-        let segment = world.segment(at).and_then(|(chunk, column)| chunk.segments.get(column));
-        let Some(segment) = segment else { continue };
-        (0..*scans).for_each(|_| segment.counters.record(Pattern::Sequential, ROWS.into()));
-    }
+/// Carries out all reads of an epoch, each from where its segment lies at the beginning; the microseconds they take.
+fn read_all(world: &World, reads: &[u32]) -> f64 {
+    let sum_us = reading_us(world, reads, |at| world.place(at));
+    reads.iter().enumerate().for_each(|(at, scans)| scan(world, at, *scans));
+    world.clock.advance(INTERVAL);
+    sum_us
+}
+
+/// Counts reads of a segment as scans do.
+pub(super) fn scan(world: &World, at: usize, scans: u32) {
+    let segment = world.segment(at).and_then(|(chunk, column)| chunk.segments.get(column));
+    let Some(segment) = segment else { return };
+    (0..scans).for_each(|_| segment.counters.record(Pattern::Sequential, ROWS.into()));
 }
 
 /// The last move of every segment.

@@ -7,7 +7,7 @@
 use std::path::Path;
 
 use super::*;
-use crate::placement::PolicyKind;
+use crate::placement::{MergeKind, PolicyKind};
 
 const EPOCHS: u32 = 120;
 
@@ -74,7 +74,7 @@ fn one_scan_of_everything_does_not_displace_the_hot_set() {
 fn a_lost_device_comes_back_into_use() {
     let course = Course::new(Scenario::Loss, 2, 60).unwrap();
     let mut by_epoch = Vec::new();
-    outcome::run_with(&course, PolicyKind::Optimal, |step| {
+    outcome::run_with(&course, (PolicyKind::Optimal, MergeKind::Never), |step| {
         let on_nvm = (0..world::SEGMENTS).filter(|at| step.world.place(*at) == 1).count();
         by_epoch.push((on_nvm, step.report.epoch.moves_skipped));
     })
@@ -113,6 +113,30 @@ fn the_stories_are_as_written() {
         }
     }
     assert!(changed.is_empty(), "other stories; TERRACE_TEST_REWRITE_TRACES=1 if that is meant: {changed:?}");
+}
+
+#[test]
+fn what_is_merged_on_read_is_a_cache_or_only_the_best() {
+    for scenario in [Scenario::Stable, Scenario::Alternation, Scenario::Loss] {
+        let course = Course::new(scenario, 1, 40).unwrap();
+        let merged = |kind| run_merging(&course, PolicyKind::Optimal, kind).unwrap();
+        let [never, always, selective] = [MergeKind::Never, MergeKind::Always, MergeKind::Selective].map(merged);
+        let case = format!("{}: {never:?} {always:?} {selective:?}", scenario.name());
+        assert_eq!(never, run(&course, PolicyKind::Optimal).unwrap(), "{case}");
+        assert_eq!((never.promoted, never.made_room), (0, 0), "{case}");
+        // A full cache: everything that comes makes something go.
+        assert!(always.promoted > 100 && always.made_room > always.promoted / 2, "{case}");
+        assert!(selective.promoted < always.promoted, "{case}");
+        assert_eq!(merged(MergeKind::Always), always, "the same again");
+    }
+}
+
+#[test]
+fn a_set_that_turned_hot_comes_back_before_the_next_epoch() {
+    let course = Course::new(Scenario::Periodic, 1, EPOCHS).unwrap();
+    let [never, selective] =
+        [MergeKind::Never, MergeKind::Selective].map(|kind| run_merging(&course, PolicyKind::Optimal, kind).unwrap());
+    assert!(selective.promoted > 0 && selective.reading_us < never.reading_us, "{selective:?} {never:?}");
 }
 
 /// For a look at all figures: `cargo test --release -p terrace-tier-store --lib figures -- --ignored --nocapture`.

@@ -4,7 +4,7 @@ use super::course::Course;
 use super::outcome::{Step, run_with};
 use super::world::{CHUNKS, COLUMNS, TIERS};
 use crate::error::Result;
-use crate::placement::{MoveRecord, PolicyKind};
+use crate::placement::{MergeKind, MoveRecord, PolicyKind};
 
 /// Moves of an epoch that are told one by one.
 const TOLD: usize = 2;
@@ -20,7 +20,7 @@ pub fn trace(course: &Course, policy: PolicyKind) -> Result<String> {
         COLUMNS.len(),
         CHUNKS
     );
-    let outcome = run_with(course, policy, |step| text += &told(course, step))?;
+    let outcome = run_with(course, (policy, MergeKind::Never), |step| text += &told(course, step))?;
     text += &format!(
         "\nafter the warm-up: regret {:.1} % to the best of each epoch, {:.1} % to the best fixed placement; {} moves, {} \
          given up,\n{} bytes moved, {} turned back within a few epochs, {} of them without much change of heat\n",

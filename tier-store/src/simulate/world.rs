@@ -217,6 +217,16 @@ impl World {
         resident.map_or(self.tiers.len(), |resident| usize::from(resident.tier.0))
     }
 
+    /// What a scan of a segment leaves that lies at home; `None` where it lies in memory, or the home is lost.
+    pub(super) fn read_from_home(&self, at: usize) -> Result<Option<ReadColumn>> {
+        let Some((chunk, column)) = self.segment(at) else { return Ok(None) };
+        let Some(segment) = chunk.segments.get(column) else { return Ok(None) };
+        if self.home.device.lost.load(Ordering::Relaxed) || segment.resident.load().is_some() {
+            return Ok(None);
+        }
+        self.home.read_column(chunk, column).map(Some)
+    }
+
     /// Bytes that the memory tiers may hold, when all are there.
     pub(super) fn budgets(&self) -> &[u64] {
         &self.budgets
