@@ -6,7 +6,7 @@
 use std::time::Instant;
 
 use serde_json::json;
-use terrace_tier_store::placement::PolicyKind;
+use terrace_tier_store::placement::{MergeKind, PolicyKind};
 use terrace_tier_store::simulate::{self, Course, Outcome, Scenario};
 
 use crate::bench::{Bench, Finding, Target};
@@ -24,7 +24,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     let epochs = if bench.quick { QUICK_EPOCHS } else { EPOCHS };
     for scenario in Scenario::ALL {
         println!(
-            "  {:<13}{:<9}{:>10}{:>10}{:>8}{:>11}{:>7}{:>10}{:>10}",
+            "  {:<13}{:<10}{:>9}{:>10}{:>8}{:>11}{:>7}{:>10}{:>9}{:>10}",
             scenario.name(),
             "policy",
             "regret %",
@@ -33,6 +33,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
             "MB moved",
             "flips",
             "unearned",
+            "merged",
             "epochs/s"
         );
         let mut all: Vec<(PolicyKind, Vec<f64>)> = Vec::new();
@@ -44,42 +45,77 @@ pub fn run(bench: &mut Bench) -> Result<()> {
                 let start = Instant::now();
                 let outcome = simulate::run(&course, policy).map_err(fault)?;
                 let seconds = start.elapsed().as_secs_f64();
-                keep(bench, (scenario, policy), &outcome, seconds);
+                keep(bench, (scenario, policy.name()), &outcome, seconds);
                 if seed == 1 {
-                    line(policy, &outcome, f64::from(epochs) / seconds);
+                    line(policy.name(), &outcome, f64::from(epochs) / seconds);
                 }
                 ratios.push(1.0 + outcome.regret());
             }
             all.push((policy, ratios));
         }
         add(bench, scenario, epochs, &all);
+        merging(bench, scenario, epochs, &all)?;
     }
     Ok(())
 }
 
-fn line(policy: PolicyKind, outcome: &Outcome, rate: f64) {
+/// `optimal` again, where a read from home may bring what it read into memory at once: a line per kind, and a row of the
+/// selective one against none.
+fn merging(bench: &mut Bench, scenario: Scenario, epochs: u32, all: &[(PolicyKind, Vec<f64>)]) -> Result<()> {
+    let Some((policy, never)) = all.first() else { return Ok(()) };
+    for (kind, name) in [(MergeKind::Always, "always"), (MergeKind::Selective, "selective")] {
+        let mut ratios = Vec::new();
+        for seed in 1..=never.len() as u64 {
+            let course = Course::new(scenario, seed, epochs).map_err(fault)?;
+            let start = Instant::now();
+            let outcome = simulate::run_merging(&course, *policy, kind).map_err(fault)?;
+            let seconds = start.elapsed().as_secs_f64();
+            keep(bench, (scenario, &format!("{} merge {name}", policy.name())), &outcome, seconds);
+            if seed == 1 {
+                line(&format!("+{name}"), &outcome, f64::from(epochs) / seconds);
+            }
+            ratios.push(1.0 + outcome.regret());
+        }
+        if kind == MergeKind::Selective {
+            let values: Vec<f64> = ratios.iter().zip(never).map(|(merged, never)| merged / never).collect();
+            bench.add(Finding {
+                sides: ("optimal, merge selective", "optimal, merge never"),
+                what: &format!("{}, merge selective", scenario.name()),
+                values: &values,
+                target: AGAINST_OTHERS,
+                params: json!({ "epochs": epochs, "scenario": scenario.name() }),
+            });
+        }
+    }
+    Ok(())
+}
+
+fn line(policy: &str, outcome: &Outcome, rate: f64) {
     println!(
-        "  {:<13}{:<9}{:>10.1}{:>10.1}{:>8}{:>11.1}{:>7}{:>10}{rate:>10.0}",
+        "  {:<13}{:<10}{:>9.1}{:>10.1}{:>8}{:>11.1}{:>7}{:>10}{:>9}{rate:>10.0}",
         "",
-        policy.name(),
+        policy,
         outcome.regret() * 100.0,
         outcome.regret_to_fixed() * 100.0,
         outcome.moves,
         outcome.moved_bytes as f64 / 1e6,
         outcome.flips,
-        outcome.unearned_flips
+        outcome.unearned_flips,
+        outcome.promoted
     );
 }
 
-fn keep(bench: &mut Bench, (scenario, policy): (Scenario, PolicyKind), outcome: &Outcome, seconds: f64) {
+fn keep(bench: &mut Bench, (scenario, policy): (Scenario, &str), outcome: &Outcome, seconds: f64) {
     let sample = Sample::new(seconds * 1e3)
         .with("regret", outcome.regret())
         .with("regret_to_fixed", outcome.regret_to_fixed())
         .with("moves", outcome.moves as f64)
         .with("moved_bytes", outcome.moved_bytes as f64)
         .with("flips", outcome.flips as f64)
-        .with("unearned_flips", outcome.unearned_flips as f64);
-    bench.keep(policy.name(), scenario.name(), sample);
+        .with("unearned_flips", outcome.unearned_flips as f64)
+        .with("promoted", outcome.promoted as f64)
+        .with("made_room", outcome.made_room as f64);
+    bench.keep(policy, scenario.name(), sample);
 }
 
 /// The row: seeds are its runs.
