@@ -10,8 +10,7 @@ const LEFT: f64 = 64.0;
 const RIGHT: f64 = 210.0;
 const TOP: f64 = 14.0;
 const BOTTOM: f64 = 46.0;
-const COLOURS: [&str; 8] =
-    ["#2f7d4f", "#3b75af", "#b4552d", "#8a5fb0", "#b8901f", "#2f9c9c", "#b04a78", "#808080"];
+const COLOURS: [&str; 8] = ["#2f7d4f", "#3b75af", "#b4552d", "#8a5fb0", "#b8901f", "#2f9c9c", "#b04a78", "#808080"];
 
 /// An axis.
 #[derive(Debug, Clone)]

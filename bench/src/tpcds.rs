@@ -101,8 +101,9 @@ impl TpcDs {
 pub fn queries() -> Result<Vec<(String, String)>> {
     let text = |number: u32| {
         let path = Path::new(QUERIES).join(format!("q{number:02}.sql"));
-        let sql = fs::read_to_string(&path)
-            .map_err(|error| Error::Missing(format!("the queries of TPC-DS are in the sources: {}: {error}", path.display())))?;
+        let sql = fs::read_to_string(&path).map_err(|error| {
+            Error::Missing(format!("the queries of TPC-DS are in the sources: {}: {error}", path.display()))
+        })?;
         let sql = sql.trim().trim_end_matches(';').to_owned();
         Ok((format!("ds{number}"), sql))
     };

@@ -105,12 +105,7 @@ fn run(bench: &mut Bench, suite: &Suite) -> Result<()> {
 }
 
 /// Rounds of all queries on both sides in turn.
-fn measure(
-    bench: &mut Bench,
-    suite: &Suite,
-    (tiered, dram): (&mut Child, &mut Child),
-    share: f64,
-) -> Result<Budget> {
+fn measure(bench: &mut Bench, suite: &Suite, (tiered, dram): (&mut Child, &mut Child), share: f64) -> Result<Budget> {
     let mut budget = Budget { share, geomeans: Vec::new(), sums: Vec::new(), cold_bytes: 0.0 };
     while bench.another(budget.geomeans.len()) {
         let (mut ratios, mut sums, mut cold_bytes) = (Vec::new(), (0.0, 0.0), 0.0);

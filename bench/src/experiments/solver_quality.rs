@@ -34,11 +34,8 @@ struct Method {
 
 /// The thesis' problem, and two of ours.
 pub fn run(bench: &mut Bench) -> Result<()> {
-    let problems = [
-        ("TPC-H SF 10", Problem::TpcH),
-        ("100 k", Problem::Random(100_000)),
-        ("1 M", Problem::Random(1_000_000)),
-    ];
+    let problems =
+        [("TPC-H SF 10", Problem::TpcH), ("100 k", Problem::Random(100_000)), ("1 M", Problem::Random(1_000_000))];
     for (name, problem) in problems.into_iter().take(if bench.quick { 2 } else { 3 }) {
         one(bench, name, problem)?;
     }

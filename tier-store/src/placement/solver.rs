@@ -10,6 +10,7 @@
 
 mod dual;
 mod exact;
+mod peak;
 mod round;
 
 use crate::error::{Error, Result};

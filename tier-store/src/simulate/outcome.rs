@@ -147,7 +147,9 @@ pub(super) fn run_with(
         outcome.flips += turned;
         outcome.unearned_flips += unearned;
     }
-    for ((count, before), now) in [&mut outcome.promoted, &mut outcome.made_room].into_iter().zip(merged_before).zip(merged()) {
+    for ((count, before), now) in
+        [&mut outcome.promoted, &mut outcome.made_room].into_iter().zip(merged_before).zip(merged())
+    {
         *count = now - before;
     }
     Ok(outcome)

@@ -2,11 +2,10 @@
 //!
 //! At prices `p` every segment takes the tier with the least `cost + p * bytes`; the sum of these minus `p * capacity`
 //! is a lower bound on every feasible placement, concave in `p`. Each evaluation gives a plane above it; the highest
-//! point under all planes (a linear programme with one variable per tier) is tried next, until the two meet. Large
+//! point under all planes ([`super::peak`]) is tried next, until the two meet. Large
 //! instances are climbed by a sample, whose capacities are corrected by what the whole does. Prices stay within a box that widens when they press on it.
 
-use microlp::{ComparisonOp, OptimizationDirection, Problem, SolveOutcome};
-
+use super::peak::{Roof, peak};
 use super::{Choice, Instance};
 
 /// Planes and the bound meet when they differ by less than this part.
@@ -274,24 +273,16 @@ impl Region {
 ///
 /// The programme is solved relative to `best` and to the region's size: its tolerances are absolute.
 fn highest(planes: &[Plane], within: &Region, best: f64) -> Option<(Vec<f64>, f64)> {
-    let mut problem = Problem::new(OptimizationDirection::Maximize);
     let unit = best.abs().max(SMALLEST);
     let widths: Vec<f64> = within.low.iter().zip(&within.high).map(|(low, high)| (high - low).max(0.0)).collect();
-    let height = problem.add_var(1.0, (f64::NEG_INFINITY, f64::INFINITY));
-    let prices: Vec<_> = widths.iter().map(|_| problem.add_var(0.0, (0.0, 1.0))).collect();
-    for plane in planes {
-        let terms = prices
-            .iter()
-            .zip(plane.slope.iter().zip(&widths))
-            .map(|(price, (slope, width))| (*price, -slope * width / unit));
+    let roof = |plane: &Plane| {
+        let slope = plane.slope.iter().zip(&widths).map(|(slope, width)| slope * width / unit).collect();
         let corner: f64 = plane.slope.iter().zip(&within.low).map(|(slope, low)| slope * low).sum();
-        let terms: Vec<_> = std::iter::once((height, 1.0)).chain(terms).collect();
-        problem.add_constraint(terms, ComparisonOp::Le, (plane.at_zero + corner - best) / unit);
-    }
-    let Ok(SolveOutcome::Solution(solution)) = problem.solve() else { return None };
-    let parts = prices.iter().map(|price| solution.var_value(*price));
-    let point: Vec<f64> =
-        parts.zip(within.low.iter().zip(&widths)).map(|(part, (low, width))| low + part * width).collect();
-    let gap = solution.objective();
+        Roof { at_zero: (plane.at_zero + corner - best) / unit, slope }
+    };
+    let roofs: Vec<Roof> = planes.iter().map(roof).collect();
+    let (parts, gap) = peak(&roofs, widths.len())?;
+    let places = parts.iter().zip(within.low.iter().zip(&widths));
+    let point: Vec<f64> = places.map(|(part, (low, width))| low + part * width).collect();
     (gap.is_finite() && point.iter().all(|p| p.is_finite())).then_some((point, gap))
 }
