@@ -19,9 +19,6 @@ struct Item {
 
 struct Search<'a> {
     items: &'a [Item],
-    prices: &'a [f64],
-    /// Least reduced cost of the items from this one on.
-    rest: Vec<f64>,
     room: Vec<f64>,
     path: Vec<u8>,
     best: Vec<u8>,
@@ -51,16 +48,12 @@ pub(super) fn improve(instance: &Instance, prices: &[f64], choice: &mut [u8], no
     if room.iter().any(|room| *room < 0.0) || !best_cost.is_finite() {
         return false;
     }
-    let mut rest = vec![0.0; items.len() + 1];
-    for (i, item) in items.iter().enumerate().rev() {
-        let after = rest.get(i + 1).copied().unwrap_or(0.0);
-        if let (Some(slot), Some(first)) = (rest.get_mut(i), item.options.first()) {
-            *slot = after + first.0;
-        }
-    }
+    // At the prices the items cost at least this, the worth of the room that is theirs taken off.
+    let worth = prices.iter().zip(&room).filter(|(price, _)| **price > 0.0).map(|(price, room)| price * room);
+    let least = items.iter().map(Item::least).sum::<f64>() - worth.sum::<f64>();
     let path = Vec::with_capacity(items.len());
-    let mut search = Search { items: &items, prices, rest, room, path, best, best_cost, nodes };
-    search.descend(0.0);
+    let mut search = Search { items: &items, room, path, best, best_cost, nodes };
+    search.descend(0.0, least);
     for (item, tier) in items.iter().zip(&search.best) {
         if let Some(slot) = choice.get_mut(item.segment) {
             *slot = *tier;
@@ -97,41 +90,42 @@ fn item(instance: &Instance, prices: &[f64], segment: usize, regret: f64) -> Ite
     Item { segment, options, regret }
 }
 
+impl Item {
+    /// The least reduced cost.
+    fn least(&self) -> f64 {
+        self.options.first().map_or(0.0, |first| first.0)
+    }
+}
+
 impl Search<'_> {
-    fn descend(&mut self, cost: f64) {
-        let depth = self.path.len();
-        let Some(item) = self.items.get(depth) else {
+    /// `cost` is that of the path, `bound` the least that all items can cost along it: it grows by what an option is
+    /// worse, at the prices, than the best one of its item.
+    fn descend(&mut self, cost: f64, bound: f64) {
+        let items = self.items;
+        let Some(item) = items.get(self.path.len()) else {
             if cost < self.best_cost - EPSILON * self.best_cost.abs() {
                 self.best_cost = cost;
                 self.best.clone_from(&self.path);
             }
             return;
         };
-        for (_, option_cost, bytes, tier) in &item.options {
-            if self.nodes == 0 {
+        let least = item.least();
+        for (reduced, option_cost, bytes, tier) in &item.options {
+            let bound = bound + (reduced - least);
+            // The options after it are no better.
+            if self.nodes == 0 || bound >= self.best_cost - EPSILON * self.best_cost.abs() {
                 return;
             }
             self.nodes -= 1;
             let tier_index = usize::from(*tier);
-            if !self.room.get(tier_index).is_some_and(|room| bytes <= room) {
-                continue;
-            }
-            let cost = cost + option_cost;
-            self.change_room(tier_index, -bytes);
-            if cost + self.least_rest(depth + 1) < self.best_cost - EPSILON * self.best_cost.abs() {
+            if self.room.get(tier_index).is_some_and(|room| bytes <= room) {
+                self.change_room(tier_index, -bytes);
                 self.path.push(*tier);
-                self.descend(cost);
+                self.descend(cost + option_cost, bound);
                 self.path.pop();
+                self.change_room(tier_index, *bytes);
             }
-            self.change_room(tier_index, *bytes);
         }
-    }
-
-    /// What the items from `depth` on cost at least, given the room that is left.
-    fn least_rest(&self, depth: usize) -> f64 {
-        let unused: f64 =
-            self.prices.iter().zip(&self.room).filter(|(price, _)| **price > 0.0).map(|(p, r)| p * r).sum();
-        self.rest.get(depth).copied().unwrap_or(0.0) - unused
     }
 
     fn change_room(&mut self, tier: usize, by: f64) {
