@@ -76,7 +76,7 @@ fn one(bench: &mut Bench, name: &str, problem: Problem) -> Result<()> {
     let methods = [
         Method { name: "Terrace", points: ours },
         Method { name: "greedy, by density", points: greedy },
-        Method { name: "exact (microlp)", points: exact },
+        Method { name: "exact, from greedy", points: exact },
     ];
     println!("  {name}: {:.0} segments, {:.0} tiers", size.value("segments"), size.value("tiers"));
     println!("  {:<22}{:>12}{:>12}", "method", "ms", "gap %");

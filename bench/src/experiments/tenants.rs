@@ -23,8 +23,8 @@ const SHARES: [f64; 6] = [0.02, 0.06, 0.1, 0.2, 0.3, 0.4];
 const QUICK_SHARES: [f64; 2] = [0.06, 0.1];
 const QUICK_POLICIES: [PolicyKind; 3] = [PolicyKind::Optimal, PolicyKind::Column, PolicyKind::Chunk];
 /// How often each of the 22 queries runs before the first placement, and in a round.
-const SEEN: usize = 20;
-const MEASURED: usize = 8;
+const SEEN: usize = 10;
+const MEASURED: usize = 4;
 const AGAINST_OTHERS: Target = Target::below(1.03, 1.0);
 /// What the thesis has: policy, share, points of latency that it costs more than placement by segments.
 const THESIS: [(PolicyKind, f64, f64); 2] = [(PolicyKind::Column, 0.1, 7.0), (PolicyKind::Chunk, 0.06, 16.0)];
