@@ -149,18 +149,16 @@ fn add(bench: &mut Bench, suite: &Suite, budgets: &[Budget]) {
     };
     let [share, ratio] = ["share of DRAM saved", "ratio"].map(params);
     let rows = [
-        ("geomean within 10 %", saved(budgets, EQUAL, |budget| &budget.geomeans)),
-        ("sum within BTW 2023's 52 %", saved(budgets, BTW_TIME, |budget| &budget.sums)),
+        ("saved, geomean within 10 %", saved(budgets, EQUAL, |budget| &budget.geomeans)),
+        ("saved, sum within 52 %", saved(budgets, BTW_TIME, |budget| &budget.sums)),
     ];
     let target = Target::above(1.0 - BTW_SHARE, 0.9);
     for (what, values) in rows {
-        let what = format!("{}: DRAM saved, {what}", suite.name);
-        bench.add(Finding { sides, what: &what, values: &values, target, params: share.clone() });
+        bench.add(Finding { sides, what, values: &values, target, params: share.clone() });
     }
     if let Some(budget) = budgets.iter().find(|budget| budget.share == BTW_SHARE) {
-        let what = format!("{}: time with 26 % in DRAM", suite.name);
         let target = Target::below(BTW_TIME, EQUAL);
-        bench.add(Finding { sides, what: &what, values: &budget.sums, target, params: ratio });
+        bench.add(Finding { sides, what: "time with 26 % in DRAM", values: &budget.sums, target, params: ratio });
     }
 }
 

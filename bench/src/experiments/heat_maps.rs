@@ -106,7 +106,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
         let params = json!({ "scale": scale, "segments": segments, "unit": "share", "paper": papers });
         bench.add(Finding { sides: SIDES, what, values: &[value], target: Target::above(reach, papers), params });
     };
-    add("bytes never read by 22 queries", all.unread_bytes(), UNREAD);
+    add("bytes that nobody reads", all.unread_bytes(), UNREAD);
     let none = |accesses: &[f64]| accesses.iter().all(|count| *count == 0.0);
     add("q5: chunks of orders pruned", one.chunks("orders", none), PRUNED);
     let some_not = |accesses: &[f64]| accesses.contains(&0.0);
