@@ -69,14 +69,14 @@ fn one(bench: &mut Bench, name: &str, problem: Problem) -> Result<()> {
     greedy.push(typical(&samples));
     let exact = match problem {
         Problem::TpcH => exact(bench, &mut child, &mut bound_us)?,
-        // With more than two tiers the programme has a row for each segment, and its first relaxation takes hours.
+        // It is for two tiers.
         Problem::Random(_) => Vec::new(),
     };
     let gap = |cost_us: f64| ((cost_us - bound_us) / (home_us - bound_us)).max(0.0);
     let methods = [
         Method { name: "Terrace", points: ours },
         Method { name: "greedy, by density", points: greedy },
-        Method { name: "exact, from greedy", points: exact },
+        Method { name: "branch and bound", points: exact },
     ];
     println!("  {name}: {:.0} segments, {:.0} tiers", size.value("segments"), size.value("tiers"));
     println!("  {:<22}{:>12}{:>12}", "method", "ms", "gap %");
