@@ -121,7 +121,7 @@ fn a_confirmed_condition_flips_the_plan_and_less_than_it_does_not() {
         }
     }
     assert!(seen.len() == 4 && seen.values().all(|count| *count >= 8), "{seen:?}");
-    assert!(odd * 20 <= seen.values().sum::<u32>(), "{odd} of {seen:?}");
+    assert!(odd * 15 <= seen.values().sum::<u32>(), "{odd} of {seen:?}");
 }
 
 #[test]
@@ -170,8 +170,8 @@ fn a_segment_is_explained_in_one_sentence() {
         explanation.why + "\n"
     });
     insta::assert_snapshot!(told.collect::<String>(), @r"
-    stays on dram: 12.0 sequential reads per epoch; dram saves 10.0 ms an epoch against ssd, 9.6 ns per byte; its room costs 8.5 ns per byte; goes to ssd when read less than 1.7 times an epoch, or when dram has any less room
-    stays on ssd: 2.0 sequential reads per epoch; dram would save 1.7 ms an epoch against ssd, 1.6 ns per byte; its room costs 8.5 ns per byte; goes to dram when read more than 12.4 times an epoch, or when dram has 1.0 MiB more
+    stays on dram: 12.0 sequential reads per epoch; dram saves 10.0 ms an epoch against ssd, 9.6 ns per byte; its room costs 5.5 ns per byte; goes to ssd when read less than 1.7 times an epoch, or when dram has any less room
+    stays on ssd: 2.0 sequential reads per epoch; dram would save 1.7 ms an epoch against ssd, 1.6 ns per byte; its room costs 5.5 ns per byte; goes to dram when read more than 12.4 times an epoch, or when dram has 1.0 MiB more
     stays on ssd: not read in recent epochs, so no tier saves anything; goes to dram when read more than 12.4 times an epoch
     ");
 }
