@@ -175,7 +175,7 @@ mod tests {
         // A dot per point, and one per name.
         assert_eq!((svg.matches("<polyline").count(), svg.matches("<circle").count()), (1, 3 + 1 + 2));
         assert!(svg.contains("ours &lt;1&gt;") && !svg.contains("NaN"), "{svg}");
-        assert!(svg.contains(">0<") && svg.contains(">100<") && svg.contains(">1.5<"), "{svg}");
+        assert!(svg.contains(">0<") && svg.contains(">100<") && svg.contains(">1.4<"), "{svg}");
     }
 
     #[test]
