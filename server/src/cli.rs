@@ -7,7 +7,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 use crate::config::{Config, Given};
 use crate::error::Result;
 use crate::maintenance::{backup, check, du, rebuild};
-use crate::{advise, demo, health, load, moves, placement, serve, sql};
+use crate::{advise, demo, health, load, moves, placement, serve, sql, tiers};
 
 /// Analytical SQL over data larger than DRAM: every column of every batch lies on the tier where it pays most.
 #[derive(Debug, Parser)]
@@ -118,6 +118,21 @@ Examples:
   terrace placement freeze
 ")]
     Placement(placement::Options),
+    /// Show the tiers of a server, set their budgets, add new ones, drain and drop them
+    #[command(after_help = "\
+The same as ALTER SYSTEM ADD, ALTER, DRAIN, RESUME and DROP TIER in SQL. All of it happens while statements run, and holds
+until the server stops. A tier that is drained takes nothing more; what lies there goes to other tiers or home in epochs.
+It is refused while pins need the tier. Dropped is what is drained and holds nothing any more.
+
+Examples:
+  terrace tiers list
+  terrace tiers budget dram 8GiB
+  terrace tiers add nvm2 --path /mnt/pmem1/terrace.pool --capacity 64GiB
+  terrace tiers add trial --emulated --capacity 2GiB --slow
+  terrace tiers drain nvm
+  terrace tiers drop nvm
+")]
+    Tiers(tiers::Options),
     /// Predict what more or less memory would bring, and find the cheapest budgets for a goal
     #[command(after_help = "\
 Predicts the time of the queries that ran last for every budget of the fastest tier, shows where the curve bends (the
@@ -297,6 +312,7 @@ pub fn run() -> Result<()> {
         Command::Sql(options) => sql::run(&options),
         Command::Demo(options) => demo::run(&options),
         Command::Placement(options) => placement::run(&options),
+        Command::Tiers(options) => tiers::run(&options),
         Command::Advise(options) => advise::run(&options),
         Command::Moves(options) => moves::run(&options),
         Command::Health(options) => health::run(&options),

@@ -17,10 +17,6 @@ use crate::config::{Compression, Config};
 use crate::error::{Error, Result};
 use crate::memory::{Limit, MemoryPlan};
 
-/// What `tiers.nvm.slow` makes of DRAM: a third of its bandwidth, five times its latency. One core of a current server
-/// reads about 10 GB/s, and waits about 90 ns for a random cache line.
-const SLOW: Limiter = Limiter { bandwidth_ratio: 0.35, base_bytes_per_us: 10_000.0, random_latency_ns: 360 };
-
 /// Stack of a thread that parses and plans: a chain of conditions as long as a statement may have is planned one call deep
 /// in the other.
 pub(crate) const STACK_BYTES: usize = 64 << 20;
@@ -118,7 +114,7 @@ fn store_options(config: &Config, plan: &MemoryPlan) -> StoreOptions {
         (None, false) => None,
     };
     let capacity_bytes = nvm.capacity.map_or(0, |size| size.resolve(plan.limit.bytes));
-    let limiter = nvm.slow.then_some(SLOW);
+    let limiter = nvm.slow.then_some(Limiter::SLOW);
     let mut options = StoreOptions {
         dram_budget_bytes: plan.dram_bytes,
         nvm: backing.map(|backing| NvmOptions { backing, capacity_bytes, limiter }),

@@ -29,10 +29,12 @@ pub mod moves;
 pub mod placement;
 pub mod serve;
 pub mod sql;
+pub mod tiers;
 pub mod tpch;
-pub mod units;
 
 use std::process::ExitCode;
+
+pub(crate) use terrace_tier_store::units;
 
 pub use error::{Error, Result};
 

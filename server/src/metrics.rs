@@ -13,8 +13,8 @@ use terrace_planner_ext::engine::{DURATION_BUCKETS_US, Engine, Outcome, Statemen
 use terrace_tier_store::Store;
 use terrace_tier_store::heat::Pattern;
 use terrace_tier_store::heat::access::AccessTotal;
-use terrace_tier_store::placement::TieringMode;
 use terrace_tier_store::placement::metrics::MergeMetrics;
+use terrace_tier_store::placement::{TierState, TieringMode};
 use terrace_tier_store::table::Table;
 use terrace_tier_store::tier::TierId;
 
@@ -176,6 +176,15 @@ pub fn tiers(out: &mut Exposition, store: &Store) {
     let limited = infos.iter().enumerate().filter(|(_, t)| t.budget_bytes < u64::MAX);
     let budgets = limited.map(|(i, t)| (labels(i), t.budget_bytes as f64));
     out.gauges("terrace_tier_budget_bytes", "The byte limit; no series for a tier without one.", budgets);
+
+    let states = infos.iter().enumerate().flat_map(|(i, tier)| {
+        TierState::ALL.map(|state| {
+            let labels = [labels(i), vec![("state", state.name())]].concat();
+            (labels, f64::from(u8::from(state == tier.state)))
+        })
+    });
+    let help = "1 for what the tier does: active, draining (takes nothing, still holds something), drained.";
+    out.gauges("terrace_tier_state", help, states.collect::<Vec<_>>());
 
     let totals = store.access_totals();
     let series = |value: fn(AccessTotal) -> u64| {
@@ -392,7 +401,7 @@ pub fn segments(out: &mut Exposition, store: &Store, limit: usize) {
     for table in &tables {
         for entry in table.version().chunks.iter() {
             for (column, segment) in entry.chunk.segments.iter().enumerate() {
-                let tier = segment.resident.load().as_ref().map(|r| usize::from(r.tier.0));
+                let tier = segment.resident.load().as_ref().map(|r| usize::from(r.tier.id().0));
                 let tier = tier.and_then(|t| tiers.get(t)).map_or(home, String::as_str);
                 let counts = segment.counters.snapshot().accesses;
                 for (pattern, accesses) in Pattern::ALL.into_iter().zip(counts).filter(|(_, n)| *n > 0) {

@@ -105,12 +105,12 @@ struct Span {
 
 /// Whom to ask, and how to answer.
 #[derive(Debug, Args)]
-struct Output {
+pub(crate) struct Output {
     #[command(flatten)]
-    server: HttpConnection,
+    pub(crate) server: HttpConnection,
     /// Print the answer as JSON
     #[arg(long)]
-    json: bool,
+    pub(crate) json: bool,
 }
 
 fn span(text: &str) -> std::result::Result<Span, String> {
@@ -245,9 +245,14 @@ fn path(table: &str) -> String {
 
 /// What there is of a table; its name as a part of a path.
 fn table_path(table: &str, what: &str) -> String {
+    format!("/api/v1/tables/{}/{what}", path_part(table))
+}
+
+/// A name as a part of a path.
+pub(crate) fn path_part(name: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     let byte = |byte: u8| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
-    format!("/api/v1/tables/{}/{what}", table.bytes().map(byte).collect::<String>())
+    name.bytes().map(byte).collect()
 }
 
 #[cfg(test)]

@@ -28,6 +28,7 @@ pub mod simulate;
 pub mod store;
 pub mod table;
 pub mod tier;
+pub mod units;
 
 pub use error::{Error, Result};
 pub use store::{Store, StoreOptions};

@@ -9,6 +9,7 @@
 //!   ROLL BACK PLACEMENT TO EPOCH n
 //!   FREEZE PLACEMENT | UNFREEZE PLACEMENT
 //!   ALTER SYSTEM SET tiering = auto | advise | off
+//!   ALTER SYSTEM ADD | ALTER | DRAIN | RESUME | DROP TIER ..       see [`super::tier`]
 //! ```
 //!
 //! A statement with rows is planned as the scan of a table that does what is asked when it is read.
@@ -38,6 +39,7 @@ use super::registry::StatementKind;
 use super::rule::{ScopeOrder, is_word, scope, take_word};
 use super::session::Session;
 use super::statement::Planned;
+use super::tier::{self, TierCommand};
 use super::{Engine, defaults, show};
 use crate::error::{Error, Result, missing_table};
 use crate::scan::{FetchExec, TierScanExec};
@@ -55,11 +57,12 @@ pub(super) enum Asked {
 }
 
 /// What is said to the tiering loop.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) enum Said {
     Freeze,
     Unfreeze,
     Mode(TieringMode),
+    Tier(TierCommand),
 }
 
 /// True for the statements of this file; `tokens` without white space.
@@ -181,9 +184,15 @@ fn statement(parser: &mut Parser<'_>) -> Result<Result<Parsed>, ParserError> {
     }
     if take_word(parser, "alter") {
         let _ = take_word(parser, "system");
+        if let Some(command) = tier::command(parser)? {
+            return Ok(command.map(|command| said(Said::Tier(command))));
+        }
         let name = if parser.parse_keyword(Keyword::SET) { parser.parse_identifier()?.value } else { String::new() };
         if !name.eq_ignore_ascii_case("tiering") || !parser.consume_token(&Token::Eq) {
-            return parser.expected("SET tiering = auto, advise or off", parser.peek_token());
+            return parser.expected(
+                "SET tiering = auto, advise or off, or ADD, ALTER, DRAIN, RESUME or DROP TIER",
+                parser.peek_token(),
+            );
         }
         let mode = match parser.next_token().token {
             Token::Word(word) => word.value,
@@ -208,10 +217,11 @@ impl Said {
     pub(super) async fn run(self, session: &Session) -> Result<u64> {
         let store = Arc::clone(session.engine().store());
         let say = move || {
-            match self {
+            match &self {
                 Self::Freeze => store.tiering().freeze()?,
                 Self::Unfreeze => store.tiering().unfreeze()?,
-                Self::Mode(mode) => store.tiering().set_mode(mode)?,
+                Self::Mode(mode) => store.tiering().set_mode(*mode)?,
+                Self::Tier(command) => command.run(&store)?,
             }
             tracing::info!(said = ?self, "tiering loop");
             Ok(0)

@@ -43,6 +43,7 @@ mod spill;
 mod statement;
 #[cfg(test)]
 mod tests;
+mod tier;
 mod transaction;
 pub(crate) mod types;
 mod words;

@@ -325,7 +325,7 @@ fn copy_from(parser: &mut Parser<'_>) -> Result<Result<CopyFrom>, ParserError> {
 }
 
 /// `key value`, `key = value`, or `key` alone for true.
-fn copy_option(parser: &mut Parser<'_>) -> Result<(String, String), ParserError> {
+pub(super) fn copy_option(parser: &mut Parser<'_>) -> Result<(String, String), ParserError> {
     let key = parser.parse_identifier()?.value.to_lowercase();
     let _ = parser.consume_token(&Token::Eq);
     let value = match parser.peek_token_ref().token.clone() {

@@ -107,7 +107,7 @@ impl OpenChunk {
             if resident.is_none() {
                 missing.push(*column);
             }
-            columns.push(resident.map(|r| (r.column.clone(), r.tier, 0)));
+            columns.push(resident.map(|r| (r.column.clone(), r.tier.id(), 0)));
         }
         let (later, chosen, cold) = (Vec::new(), None, Vec::new());
         let (spec, chunk) = (Arc::clone(spec), Arc::clone(chunk));

@@ -46,7 +46,7 @@ impl Reach {
             let resident = segment.resident.load();
             let (tier, bytes) = match resident.as_ref() {
                 _ if segment.constant.is_some() => continue,
-                Some(resident) => (resident.tier, segment.bytes()),
+                Some(resident) => (resident.tier.id(), segment.bytes()),
                 None => (source.home_tier(), segment.home.len),
             };
             if let Some(part) = tiers.get_mut(usize::from(tier.0)) {

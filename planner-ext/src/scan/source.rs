@@ -61,14 +61,14 @@ impl ScanSource {
         &self.schema
     }
 
-    /// Names of the tiers by [`TierId`]; the home tier is the last.
+    /// Names of the tiers by [`TierId`] as they were when the statement began; the home tier is the last.
     pub fn tiers(&self) -> &[String] {
         &self.tiers
     }
 
-    /// The tier that every segment has its home on.
+    /// The tier that every segment has its home on, as it stands now.
     pub fn home_tier(&self) -> TierId {
-        TierId(self.tiers.len().saturating_sub(1) as u8)
+        self.store.home_tier()
     }
 
     /// The chunk of an item; `None` for the delta.

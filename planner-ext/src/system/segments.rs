@@ -64,7 +64,7 @@ pub(super) fn rows(live: Live, wanted: Wanted) -> Result<Batches> {
         let (store, memory, home) = (Arc::clone(&live.store), memory.clone(), Arc::clone(&home));
         (0..chunk.segments.len()).filter_map(move |column| {
             let segment = chunk.segments.get(column)?;
-            let resident = segment.resident.load_full().and_then(|r| memory.get(usize::from(r.tier.0)).cloned());
+            let resident = segment.resident.load_full().and_then(|r| memory.get(usize::from(r.tier.id().0)).cloned());
             let key = SegmentKey::of(&chunk, segment);
             if segment.constant.is_some() {
                 return None;

@@ -137,7 +137,7 @@ impl TierNames {
 
     /// Position of the tier that a scan of the segment reads now.
     pub(super) fn position(&self, segment: &Segment) -> usize {
-        segment.resident.load().as_ref().map_or(self.0.len() - 1, |r| usize::from(r.tier.0))
+        segment.resident.load().as_ref().map_or(self.0.len() - 1, |r| usize::from(r.tier.id().0))
     }
 
     /// Name of the tier that a scan of the segment reads now.

@@ -1,4 +1,4 @@
-//! Tiers with their budgets, and the change of a budget.
+//! Tiers with their budgets: new ones, other budgets, draining, and those that go.
 
 use std::sync::Arc;
 
@@ -6,7 +6,8 @@ use axum::Json;
 use axum::extract::rejection::JsonRejection;
 use axum::extract::{Path, State};
 use serde::{Deserialize, Serialize};
-use terrace_tier_store::store::TierInfo;
+use terrace_tier_store::placement::TierState;
+use terrace_tier_store::store::{TierInfo, TierOrder};
 
 use super::page::{Page, Paged};
 use super::problem::{Problem, Result};
@@ -20,6 +21,7 @@ pub struct Tier {
     kind: String,
     emulated: bool,
     description: String,
+    state: TierState,
     /// `null`: no limit.
     budget_bytes: Option<u64>,
     used_bytes: u64,
@@ -35,6 +37,7 @@ impl From<TierInfo> for Tier {
             kind: info.kind.to_string(),
             emulated: info.emulated,
             description: info.description,
+            state: info.state,
             budget_bytes: limit(info.budget_bytes),
             used_bytes: info.used_bytes,
             placed_bytes: info.placed_bytes,
@@ -48,12 +51,20 @@ fn limit(bytes: u64) -> Option<u64> {
     (bytes < u64::MAX).then_some(bytes)
 }
 
-/// What may change about a tier.
-#[derive(Debug, Deserialize)]
+/// What may change about a tier; what is left out stays.
+#[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TierChange {
     /// The new budget; a percentage is of the bytes of all sealed data.
-    budget: Size,
+    budget: Option<Size>,
+    /// True: it takes nothing more, and what lies there leaves. False: it takes segments again.
+    draining: Option<bool>,
+}
+
+/// A tier that is gone.
+#[derive(Debug, Serialize)]
+pub struct DroppedTier {
+    dropped: String,
 }
 
 /// `GET /api/v1/tiers`
@@ -72,8 +83,33 @@ pub async fn one(State(state): State<Arc<AppState>>, Path(name): Path<String>) -
     state.blocking(move |state| Ok(Json(find(state, &name)?.into()))).await
 }
 
-/// `PUT /api/v1/tiers/{name}`: sets the budget and answers with the tier as it is then. Segments that no longer fit
-/// leave at once; until then the tier takes nothing new.
+/// `POST /api/v1/tiers`: adds a tier and answers with it.
+pub async fn add(
+    State(state): State<Arc<AppState>>,
+    order: std::result::Result<Json<TierOrder>, JsonRejection>,
+) -> Result<Json<Tier>> {
+    let Json(order) = order?;
+    state
+        .blocking(move |state| {
+            let (store, name) = (state.store(), order.name.clone());
+            store.add_tier(order.resolve(store.data_bytes())?)?;
+            Ok(Json(find(state, &name)?.into()))
+        })
+        .await
+}
+
+/// `DELETE /api/v1/tiers/{name}`: takes a drained tier away.
+pub async fn drop_one(State(state): State<Arc<AppState>>, Path(name): Path<String>) -> Result<Json<DroppedTier>> {
+    state
+        .blocking(move |state| {
+            state.store().tiering().drop_tier(&name)?;
+            Ok(Json(DroppedTier { dropped: name }))
+        })
+        .await
+}
+
+/// `PUT /api/v1/tiers/{name}`: sets the budget, drains or resumes, and answers with the tier as it is then. Segments that
+/// no longer fit leave at once, those of a drained tier in epochs; until then the tier takes nothing new.
 pub async fn change(
     State(state): State<Arc<AppState>>,
     Path(name): Path<String>,
@@ -83,10 +119,17 @@ pub async fn change(
     state
         .blocking(move |state| {
             find(state, &name)?;
-            let data_bytes = state.store().tier_infos().iter().map(|t| t.placed_bytes).sum();
-            let bytes = change.budget.resolve(data_bytes);
-            state.store().tiering().set_budget(&name, bytes)?;
-            tracing::info!(tier = %name, bytes, "budget changed over HTTP");
+            let (store, tiering) = (state.store(), state.store().tiering());
+            if let Some(budget) = change.budget {
+                let bytes = budget.resolve(store.data_bytes());
+                tiering.set_budget(&name, bytes)?;
+                tracing::info!(tier = %name, bytes, "budget changed over HTTP");
+            }
+            match change.draining {
+                Some(true) => tiering.drain_tier(&name)?,
+                Some(false) => tiering.resume_tier(&name)?,
+                None => {}
+            }
             Ok(Json(find(state, &name)?.into()))
         })
         .await

@@ -3,10 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Pattern;
-use crate::tier::TierId;
-
-/// Most tiers a store can have.
-const MAX_TIERS: usize = 8;
+use crate::tier::{MAX_TIERS, Slots, TierId};
 
 /// Accesses to segments of one tier by one pattern, and the bytes they covered.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -21,6 +18,7 @@ pub struct AccessTotal {
 #[derive(Debug, Default)]
 pub struct AccessTotals {
     cells: [[Cell; 4]; MAX_TIERS],
+    slots: Slots,
 }
 
 #[derive(Debug, Default)]
@@ -30,9 +28,22 @@ struct Cell {
 }
 
 impl AccessTotals {
+    fn cell(&self, tier: TierId, pattern: Pattern) -> Option<&Cell> {
+        self.cells.get(self.slots.of(tier)?)?.get(pattern as usize)
+    }
+
+    /// Other tiers are there from now on: the row of each, by position; a row that begins anew is counted from 0.
+    pub(crate) fn rearrange(&self, rows: &[u8], anew: Option<u8>) {
+        for cell in anew.and_then(|row| self.cells.get(usize::from(row))).into_iter().flatten() {
+            cell.accesses.store(0, Ordering::Relaxed);
+            cell.bytes.store(0, Ordering::Relaxed);
+        }
+        self.slots.set(rows);
+    }
+
     /// Counts one access to a segment on `tier` that covered `bytes`.
     pub fn record(&self, tier: TierId, pattern: Pattern, bytes: u64) {
-        if let Some(cell) = self.cells.get(usize::from(tier.0)).and_then(|t| t.get(pattern as usize)) {
+        if let Some(cell) = self.cell(tier, pattern) {
             cell.accesses.fetch_add(1, Ordering::Relaxed);
             cell.bytes.fetch_add(bytes, Ordering::Relaxed);
         }
@@ -40,8 +51,7 @@ impl AccessTotals {
 
     /// The total of `tier` by `pattern`; zero for a tier that is not there.
     pub fn get(&self, tier: TierId, pattern: Pattern) -> AccessTotal {
-        let cell = self.cells.get(usize::from(tier.0)).and_then(|t| t.get(pattern as usize));
-        cell.map_or(AccessTotal::default(), |c| AccessTotal {
+        self.cell(tier, pattern).map_or(AccessTotal::default(), |c| AccessTotal {
             accesses: c.accesses.load(Ordering::Relaxed),
             bytes: c.bytes.load(Ordering::Relaxed),
         })

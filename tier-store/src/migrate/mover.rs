@@ -83,7 +83,7 @@ pub fn try_move(tiers: &[Arc<dyn MemoryTier>], home: &dyn HomeTier, relocation: 
     let Relocation { chunk, column, from, to } = relocation;
     let segment = segment_of(chunk, *column)?;
     let current = segment.resident.load_full();
-    let at = current.as_ref().map_or(TierId(tiers.len() as u8), |resident| resident.tier);
+    let at = current.as_ref().map_or(TierId(tiers.len() as u8), |resident| resident.tier.id());
     if at == *to {
         return Ok(Outcome::Moved);
     }
@@ -117,7 +117,8 @@ pub fn try_promote(tiers: &[Arc<dyn MemoryTier>], relocation: &Relocation, read:
     let Relocation { chunk, column, to, .. } = relocation;
     let segment = segment_of(chunk, *column)?;
     if let Some(resident) = segment.resident.load_full() {
-        return Ok(if resident.tier == *to { Outcome::Moved } else { Outcome::Stale(resident.tier) });
+        let at = resident.tier.id();
+        return Ok(if at == *to { Outcome::Moved } else { Outcome::Stale(at) });
     }
     let missing = || Error::NotFound { kind: "tier", name: format!("number {}", to.0) };
     let target = tiers.get(usize::from(to.0)).ok_or_else(missing)?;
@@ -144,7 +145,7 @@ fn put(
     };
     let data_type = chunk.schema.field(relocation.column).data_type();
     let column = StoredColumn::decode_unpacked(&segment.home, data_type, chunk.rows as usize, &bytes.buffer)?;
-    let resident = Resident { tier: target.id(), column, bytes };
+    let resident = Resident { tier: bytes.tier.clone(), column, bytes };
     Ok(swapped(tiers, segment, before, Some(Arc::new(resident))))
 }
 
@@ -159,7 +160,7 @@ fn swapped(
     match (found.as_ref(), before) {
         (None, None) => Outcome::Moved,
         (Some(found), Some(before)) if Arc::ptr_eq(found, before) => Outcome::Moved,
-        (found, _) => Outcome::Stale(found.map_or(TierId(tiers.len() as u8), |resident| resident.tier)),
+        (found, _) => Outcome::Stale(found.map_or(TierId(tiers.len() as u8), |resident| resident.tier.id())),
     }
 }
 

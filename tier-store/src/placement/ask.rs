@@ -33,6 +33,7 @@ impl Tiering {
     /// # Errors
     /// [`Error::NotFound`] for the table; when the plan cannot be made.
     pub fn explain(&self, table: &str, scope: &Scope) -> Result<Vec<Explanation>> {
+        let _tiers = self.shared.questions.read();
         let host = self.shared.host()?;
         let tables = sorted(host.as_ref());
         let found = tables.iter().find(|known| known.name == table);
@@ -81,6 +82,7 @@ impl Tiering {
     /// # Errors
     /// When a plan cannot be made.
     pub fn outlook(&self, reads: &[(Arc<Chunk>, usize)]) -> Result<Outlook> {
+        let _tiers = self.shared.questions.read();
         let host = self.shared.host()?;
         let tables = sorted(host.as_ref());
         let mut ids: Vec<TableId> = reads.iter().map(|(chunk, _)| chunk.table).collect();
@@ -106,6 +108,7 @@ impl Tiering {
     /// # Errors
     /// [`Error::Invalid`] for a request that nothing can be said to; when a plan cannot be made.
     pub fn advise(&self, request: &AdviceRequest, workload: &Workload) -> Result<Advice> {
+        let _tiers = self.shared.questions.read();
         let host = self.shared.host()?;
         let tables = sorted(host.as_ref());
         let seen = self.shared.seen_heat(&tables, true);

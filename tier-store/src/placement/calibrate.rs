@@ -110,21 +110,17 @@ impl Calibration {
 /// [`TierProfile::measured`].
 pub fn calibrate(tiers: &[Arc<dyn MemoryTier>], home: &dyn HomeTier, clock: &dyn Clock) -> Calibration {
     let (start_us, unix_us) = (clock.now_us(), clock.unix_us());
-    let mut profiles: Vec<TierProfile> = tiers
-        .iter()
-        .map(|tier| {
-            profile(
-                tier.name(),
-                tier.kind(),
-                tier.describe(),
-                measure_memory(tier.as_ref(), clock).map(|cost| (cost, None)),
-            )
-        })
-        .collect();
+    let mut profiles: Vec<TierProfile> = tiers.iter().map(|tier| measure_tier(tier.as_ref(), clock)).collect();
     profiles.push(profile(home.name(), TierKind::Ssd, home.describe(), measure_home(home, clock)));
     keep_order(&mut profiles);
     let decompression = Some(decompression::measure(clock));
     Calibration { unix_us, took_us: clock.now_us().saturating_sub(start_us), tiers: profiles, decompression }
+}
+
+/// Measures one memory tier; see [`calibrate`].
+pub(super) fn measure_tier(tier: &dyn MemoryTier, clock: &dyn Clock) -> TierProfile {
+    let measured = measure_memory(tier, clock).map(|cost| (cost, None));
+    profile(tier.name(), tier.kind(), tier.describe(), measured)
 }
 
 fn profile(name: &str, kind: TierKind, device: String, measured: Result<(TierCost, Option<Busy>)>) -> TierProfile {
@@ -135,7 +131,8 @@ fn profile(name: &str, kind: TierKind, device: String, measured: Result<(TierCos
     TierProfile { name: name.into(), kind, device, cost, busy, measured: note.is_none(), note }
 }
 
-fn keep_order(profiles: &mut [TierProfile]) {
+/// Holds each slower than the one before.
+pub(super) fn keep_order(profiles: &mut [TierProfile]) {
     let mut before: Option<TierCost> = None;
     for profile in profiles {
         if let Some(before) = before {

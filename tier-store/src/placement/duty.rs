@@ -26,12 +26,14 @@ pub struct Duty {
     pub exclusion: Option<u32>,
     /// The preference that holds.
     pub preference: Option<u32>,
+    /// Tiers that take nothing more, because they are drained.
+    pub closed: TierMask,
 }
 
 impl Default for Duty {
     fn default() -> Self {
         let all = TierMask::MAX;
-        Self { allowed: all, spare: all, preferred: None, pin: None, exclusion: None, preference: None }
+        Self { allowed: all, spare: all, preferred: None, pin: None, exclusion: None, preference: None, closed: 0 }
     }
 }
 
@@ -39,6 +41,26 @@ impl Duty {
     /// True when it may lie on the tier.
     pub fn allows(&self, tier: TierId) -> bool {
         self.allowed & bit(tier) != 0
+    }
+
+    /// True for a tier that takes nothing more.
+    pub fn is_closed(&self, tier: TierId) -> bool {
+        self.closed & bit(tier) != 0
+    }
+
+    /// The same where some tiers take nothing more. One that must lie on them alone has no place there, and gives way.
+    pub(crate) fn without(self, closed: TierMask) -> Self {
+        if closed == 0 {
+            return self;
+        }
+        let open = self.allowed & !closed;
+        Self {
+            allowed: if open == 0 { self.allowed } else { open },
+            spare: self.spare & !closed,
+            preferred: self.preferred.filter(|tier| bit(*tier) & closed == 0),
+            closed,
+            ..self
+        }
     }
 
     /// True when it must not be at its home alone, which is tier `home`.
@@ -215,6 +237,19 @@ mod tests {
         assert_eq!(duty(&[(Prefer, "nvm"), (Prefer, "dram")]).preferred, Some(TierId(0)));
         assert_eq!(duty(&[(Prefer, "nvm"), (Exclude, "nvm")]).preferred, None);
         assert_eq!(duty(&[(Pin, "tape")]).only(), None, "a tier that is not there now");
+    }
+
+    #[test]
+    fn a_drained_tier_is_no_place_and_a_pin_to_it_gives_way() {
+        use RuleKind::{Exclude, Pin, Prefer};
+        let free = duty(&[]).without(0b010);
+        assert!(free.allows(TierId(0)) && !free.allows(TierId(1)) && free.allows(HOME) && free.is_closed(TierId(1)));
+        let pinned = duty(&[(Pin, "nvm")]).without(0b010);
+        assert_eq!((pinned.only(), pinned.spare), (Some(TierId(1)), 0b101));
+        assert!(pinned.needs_memory(HOME));
+        assert_eq!(duty(&[(Prefer, "nvm")]).without(0b010).preferred, None);
+        assert_eq!(duty(&[(Exclude, "ssd")]).without(0b010).only(), Some(TierId(0)));
+        assert_eq!(duty(&[(Pin, "dram")]).without(0), duty(&[(Pin, "dram")]));
     }
 
     #[test]

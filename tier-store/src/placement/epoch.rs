@@ -24,10 +24,9 @@ use super::solver::{Effort, Instance, Method};
 use super::words::{bytes, figure, over_budget, time};
 use crate::error::{Error, Result};
 use crate::heat::decay::{SegmentHeat, SegmentKey};
+pub use crate::tier::MAX_TIERS;
 use crate::tier::TierId;
 
-/// Tiers a plan can weigh, the home included.
-pub const MAX_TIERS: usize = 8;
 /// Taking a copy off its tier costs next to nothing, but more than leaving it.
 const RELEASE_US: f64 = 1.0;
 
@@ -348,6 +347,9 @@ fn rule_reason(policy: PolicyKind, inputs: &Inputs, planned: &PlannedMove, reser
     }
     if duty.pin.is_some() && duty.only() == Some(planned.to) {
         return Some(format!("pinned: {}", inputs.rule(duty.pin)));
+    }
+    if duty.is_closed(planned.from) {
+        return Some(format!("{} is drained", name(planned.from)));
     }
     if !duty.allows(planned.from) {
         let (from, rule) = (name(planned.from), inputs.rule(duty.hard()));

@@ -428,6 +428,9 @@ impl<'a> Explainer<'a> {
                 "{place}: the budgets do not hold all that must lie in memory; {rule} gives way here"
             ));
         }
+        if duty.is_closed(current) && planned != current {
+            return Some(format!("{place}: {} is drained", self.name(current)));
+        }
         if duty.pin.is_some() && duty.only() == Some(planned) {
             return Some(format!("{place}: pinned by {}", self.inputs.rule(duty.pin)));
         }

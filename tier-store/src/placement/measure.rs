@@ -14,7 +14,7 @@ use super::record::{EpochRecord, MoveRecord};
 use crate::heat::PatternCounts;
 use crate::heat::decay::SegmentHeat;
 use crate::table::Segment;
-use crate::tier::TierId;
+use crate::tier::Seat;
 
 /// Moves watched at a time; those of the newest epochs.
 const MOST: usize = 100_000;
@@ -25,7 +25,7 @@ struct Watched {
     record: MoveRecord,
     segment: Weak<Segment>,
     rows: u32,
-    at: Option<TierId>,
+    at: Option<Seat>,
     /// Cost and bytes of a whole read where it was, and where it is.
     from: (TierCost, u64),
     to: (TierCost, u64),
@@ -38,7 +38,7 @@ pub(super) struct Watch<'a> {
     pub(super) segment: &'a Arc<Segment>,
     pub(super) rows: u32,
     /// The memory tier it lies on now; `None`: the home.
-    pub(super) at: Option<TierId>,
+    pub(super) at: Option<Seat>,
     pub(super) from: (TierCost, u64),
     pub(super) to: (TierCost, u64),
 }
@@ -103,7 +103,7 @@ impl Measuring {
 impl Watched {
     fn advance(&mut self) {
         let Some(segment) = self.segment.upgrade() else { return };
-        if segment.resident.load().as_ref().map(|resident| resident.tier) != self.at {
+        if segment.resident.load().as_ref().map(|resident| &resident.tier) != self.at.as_ref() {
             self.segment = Weak::new();
             return;
         }

@@ -2,9 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::epoch::MAX_TIERS;
 use super::record::EpochRecord;
-use crate::tier::TierId;
+use crate::tier::{MAX_TIERS, Slots, TierId};
 
 /// A floating-point gauge.
 #[derive(Debug, Default)]
@@ -37,6 +36,9 @@ pub struct MergeMetrics {
     /// Their bytes.
     pub made_room_bytes: AtomicU64,
 }
+
+/// Counters by the tier left and the tier reached.
+type Moves = [[AtomicU64; MAX_TIERS]; MAX_TIERS];
 
 /// What the loop did since the start of the process, and figures of its last epoch.
 #[derive(Debug, Default)]
@@ -83,24 +85,40 @@ pub struct TieringMetrics {
     pub relieved_segments: AtomicU64,
     /// Their bytes.
     pub relieved_bytes: AtomicU64,
-    moves: [[AtomicU64; MAX_TIERS]; MAX_TIERS],
-    moved_bytes: [[AtomicU64; MAX_TIERS]; MAX_TIERS],
+    moves: Moves,
+    moved_bytes: Moves,
+    slots: Slots,
 }
 
 impl TieringMetrics {
     /// Moves carried out between two tiers.
     pub fn moves(&self, from: TierId, to: TierId) -> u64 {
-        cell(&self.moves, from, to).map_or(0, |cell| cell.load(Ordering::Relaxed))
+        self.cell(&self.moves, from, to).map_or(0, |cell| cell.load(Ordering::Relaxed))
     }
 
     /// Bytes they moved.
     pub fn moved_bytes(&self, from: TierId, to: TierId) -> u64 {
-        cell(&self.moved_bytes, from, to).map_or(0, |cell| cell.load(Ordering::Relaxed))
+        self.cell(&self.moved_bytes, from, to).map_or(0, |cell| cell.load(Ordering::Relaxed))
+    }
+
+    fn cell<'a>(&self, table: &'a Moves, from: TierId, to: TierId) -> Option<&'a AtomicU64> {
+        table.get(self.slots.of(from)?)?.get(self.slots.of(to)?)
+    }
+
+    /// Other tiers are there from now on: the row of each, by position; a row that begins anew is counted from 0.
+    pub(super) fn rearrange(&self, rows: &[u8], anew: Option<u8>) {
+        for table in anew.iter().flat_map(|_| [&self.moves, &self.moved_bytes]) {
+            for (from, row) in (0_u8..).zip(table) {
+                let cells = (0_u8..).zip(row).filter(|(to, _)| anew == Some(*to) || anew == Some(from));
+                cells.for_each(|(_, cell)| cell.store(0, Ordering::Relaxed));
+            }
+        }
+        self.slots.set(rows);
     }
 
     pub(super) fn moved(&self, from: TierId, to: TierId, bytes: u64) {
         for (table, by) in [(&self.moves, 1), (&self.moved_bytes, bytes)] {
-            if let Some(cell) = cell(table, from, to) {
+            if let Some(cell) = self.cell(table, from, to) {
                 cell.fetch_add(by, Ordering::Relaxed);
             }
         }
@@ -133,8 +151,4 @@ impl TieringMetrics {
             self.last_prediction_error.set(error);
         }
     }
-}
-
-fn cell(table: &[[AtomicU64; MAX_TIERS]; MAX_TIERS], from: TierId, to: TierId) -> Option<&AtomicU64> {
-    table.get(usize::from(from.0))?.get(usize::from(to.0))
 }

@@ -39,6 +39,7 @@ mod reserve;
 mod rest;
 pub mod solver;
 pub(crate) mod survey;
+mod tier_set;
 pub mod tiering;
 mod turn;
 mod words;
@@ -59,6 +60,8 @@ pub use picture::Picture;
 pub use policy::PolicyKind;
 pub use pressure::Pressure;
 pub use record::{EpochRecord, EpochReport, MoveRecord, MoveStatus, SEVERAL, TierPrice};
+pub use tier_set::TierState;
+pub(crate) use tier_set::check_name;
 pub use tiering::{EpochRequest, TableSnapshot, Tiering, TieringHost, TieringOptions};
 pub use workload::{ColumnReads, ScanProfile, StatementProfile, Workload};
 

@@ -19,8 +19,9 @@ pub(crate) struct Needs {
 impl Needs {
     /// The needs of these tables, under the budgets as they are.
     pub(crate) fn of(host: &dyn TieringHost, tables: &[TableSnapshot]) -> Self {
-        let budgets = host.memory_tiers().iter().map(|tier| Some(tier.account().limit_bytes())).chain([None]);
-        let kinds = host.memory_tiers().iter().map(|tier| tier.kind()).chain([TierKind::Ssd]);
+        let memory = host.memory_tiers();
+        let budgets = memory.iter().map(|tier| Some(tier.account().limit_bytes())).chain([None]);
+        let kinds = memory.iter().map(|tier| tier.kind()).chain([TierKind::Ssd]);
         let tiers = tier_names(host).into_iter().zip(budgets).zip(kinds);
         let tiers =
             tiers.map(|((name, budget_bytes), kind)| TierInput { name, budget_bytes, cost: TierCost::typical(kind) });

@@ -238,7 +238,13 @@ impl<'a> Task<'a> {
             let names = tier_names(host);
             let at = names.iter().position(|name| name == tier);
             let missing = || Error::NotFound { kind: "tier", name: format!("{tier} (there are {})", names.join(", ")) };
-            task.tier = Some(TierId(at.ok_or_else(missing)? as u8));
+            let at = at.ok_or_else(missing)?;
+            if host.memory_tiers().get(at).is_some_and(|tier| tier.account().is_closed()) {
+                return Err(Error::Invalid(format!(
+                    "tier '{tier}' is drained and takes nothing; ALTER SYSTEM RESUME TIER {tier} before"
+                )));
+            }
+            task.tier = Some(TierId(at as u8));
         }
         if let Order::RollBack { epoch } = order {
             let kept = host.pictures()?;

@@ -40,7 +40,7 @@ impl Picture {
                 picture.chunks.insert(chunk.id);
                 for segment in &chunk.segments {
                     if let Some(resident) = segment.resident.load().as_ref() {
-                        picture.resident.entry((segment.column.0, resident.tier.0)).or_default().insert(chunk.id);
+                        picture.resident.entry((segment.column.0, resident.tier.id().0)).or_default().insert(chunk.id);
                     }
                 }
             }
@@ -55,6 +55,16 @@ impl Picture {
         let lay = |tier: &u8| picture.resident.get(&(column.0, *tier)).is_some_and(|chunks| chunks.contains(chunk));
         let tier = (0..self.tiers.len() as u8).find(lay).map(TierId);
         Some(tier.and_then(|tier| self.tiers.get(usize::from(tier.0)).map(String::as_str)))
+    }
+
+    /// Memory tiers with the segments that lay there, where there were any.
+    pub(super) fn held(&self) -> Vec<(String, u64)> {
+        let of = |position: u8| {
+            let tables = self.tables.values().flat_map(|picture| &picture.resident);
+            tables.filter(|((_, tier), _)| *tier == position).map(|(_, chunks)| chunks.iter().count() as u64).sum()
+        };
+        let counts = self.tiers.iter().zip(0_u8..).map(|(name, position)| (name.clone(), of(position)));
+        counts.filter(|(_, segments)| *segments > 0).collect()
     }
 
     /// Segments in memory of tables and chunks that are no longer there.

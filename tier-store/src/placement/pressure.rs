@@ -89,6 +89,12 @@ impl Pressure {
         self.wake.notify_one();
     }
 
+    /// Tiers stand elsewhere now; what was needed on one that is gone is forgotten.
+    pub(super) fn renumber(&self, position: impl Fn(TierId) -> Option<TierId>) {
+        let needs = &mut self.queue.lock().needs;
+        *needs = std::mem::take(needs).into_iter().filter_map(|(tier, need)| Some((position(tier)?, need))).collect();
+    }
+
     /// The need with what came since.
     fn with_more(&self, tier: TierId, need: Need) -> Need {
         self.queue.lock().needs.remove(&tier).map_or(need, |more| need.and(more))
@@ -203,9 +209,8 @@ impl Shared {
         (tier, need): (TierId, Need),
         id: u64,
     ) -> Result<Option<EpochReport>> {
-        let Some(account) = host.memory_tiers().get(usize::from(tier.0)).map(|tier| tier.account()) else {
-            return Ok(None);
-        };
+        let memory = host.memory_tiers();
+        let Some(account) = memory.get(usize::from(tier.0)).map(|tier| tier.account()) else { return Ok(None) };
         let (budget, wanted) = match need {
             Need::Budget => (account.limit_bytes(), 0),
             Need::Load(wanted) => (account.limit_bytes(), wanted.max(account.limit_bytes() / LOAD_SHARE)),
@@ -262,7 +267,8 @@ impl Shared {
 
 /// True when tiers of memory below `tier` have room for all that is too much for it.
 fn slower_has_room(host: &dyn TieringHost, tier: TierId) -> bool {
-    let mut accounts = host.memory_tiers().iter().skip(usize::from(tier.0)).map(|tier| tier.account());
+    let memory = host.memory_tiers();
+    let mut accounts = memory.iter().skip(usize::from(tier.0)).map(|tier| tier.account());
     let over = accounts.next().map_or(0, |account| account.used_bytes().saturating_sub(account.limit_bytes()));
     let room = accounts.map(|account| account.limit_bytes().saturating_sub(account.used_bytes()));
     room.sum::<u64>() >= over

@@ -36,7 +36,8 @@ pub(super) fn reserve(inputs: &Inputs, cost: impl Fn(usize, TierId) -> f64) -> R
             let budget = inputs.tiers.get(usize::from(tier.0)).and_then(|tier| tier.budget_bytes);
             used + segment.charged_on(*tier) <= budget.unwrap_or(u64::MAX)
         };
-        let open = (0..home.0).map(TierId).filter(|tier| segment.duty.allows(*tier)).filter(has_room);
+        let open = (0..home.0).map(TierId).filter(|tier| segment.duty.allows(*tier) && !segment.duty.is_closed(*tier));
+        let open = open.filter(has_room);
         match open.min_by(|a, b| cost(at, *a).total_cmp(&cost(at, *b))) {
             Some(tier) => {
                 if let (Some(place), Some(bytes)) =

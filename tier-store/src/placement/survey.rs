@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::duty::{Duty, ScopeChunk, Scopes};
+use super::duty::{Duty, ScopeChunk, Scopes, TierMask};
 use super::epoch::{Inputs, MAX_TIERS, SegmentInput, TierInput};
 use super::tiering::{TableSnapshot, TieringHost};
 use crate::heat::decay::{SegmentHeat, SegmentKey};
@@ -18,8 +18,8 @@ pub(super) type Origin = (u32, u32, u32);
 
 /// Names of the tiers, fastest first, the home last.
 pub(crate) fn tier_names(host: &dyn TieringHost) -> Vec<String> {
-    let memory = host.memory_tiers().iter().map(|tier| tier.name().to_owned());
-    memory.chain([host.home().name().to_owned()]).collect()
+    let memory = host.memory_tiers();
+    memory.iter().map(|tier| tier.name()).chain([host.home().name()]).map(str::to_owned).collect()
 }
 
 /// The rules of a table with what is in their scope, among the chunks of a version.
@@ -54,7 +54,7 @@ pub(super) fn survey(
     heat: HeatOf<'_>,
 ) -> (Inputs, Vec<Origin>) {
     let (memory, names) = (host.memory_tiers(), tier_names(host));
-    let ranks = Ranks::of(tables);
+    let (ranks, closed) = (Ranks::of(tables), closed_tiers(&memory));
     let (mut segments, mut origins) = (Vec::new(), Vec::new());
     for (table, snapshot) in tables.iter().enumerate() {
         let scopes = scopes(&snapshot.rules, &names, &snapshot.chunks, &snapshot.statistics);
@@ -64,12 +64,19 @@ pub(super) fn survey(
                     continue;
                 }
                 let duty = scopes.duty(position, segment.column).renumbered(|rule| ranks.rank(table, rule));
+                let duty = duty.without(closed);
                 origins.push((table as u32, position as u32, column as u32));
-                segments.push(segment_input(memory, (heat, rates), &entry.chunk, segment, duty));
+                segments.push(segment_input(&memory, (heat, rates), &entry.chunk, segment, duty));
             }
         }
     }
     (Inputs { tiers, segments, payback_epochs, rules: ranks.texts, prices: Vec::new() }, origins)
+}
+
+/// Tiers that take nothing more.
+fn closed_tiers(memory: &[Arc<dyn MemoryTier>]) -> TierMask {
+    let closed = memory.iter().enumerate().filter(|(_, tier)| tier.account().is_closed());
+    closed.fold(0, |mask, (id, _)| mask | 1_u8.checked_shl(id as u32).unwrap_or(0))
 }
 
 /// The rules of all tables in the order in which they were made.
@@ -126,7 +133,7 @@ pub(super) fn segment_input(
         bytes: segment.bytes(),
         home_bytes: home_bytes(&segment.home, rates),
         charged_bytes,
-        current: segment.resident.load().as_ref().map_or(home, |resident| resident.tier),
+        current: segment.resident.load().as_ref().map_or(home, |resident| resident.tier.id()),
         heat: heat(&key),
         duty,
         hold: None,

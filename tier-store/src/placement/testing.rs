@@ -17,7 +17,7 @@ use crate::migrate::HomeTier;
 use crate::migrate::testing::FakeHome;
 use crate::table::{ChunkEntry, Rules, TableDefinition, TableId, TableName, TableStatistics};
 use crate::tier::dram::DramTier;
-use crate::tier::{Account, MemoryTier, TierId, TierKind};
+use crate::tier::{Account, MemoryTier, MemoryTiers, TierId, TierKind};
 
 /// What a store would have on disk.
 #[derive(Default)]
@@ -32,7 +32,7 @@ pub(super) struct Saved {
 /// The store: table `public.t` of ten chunks with columns `id` (8,000 bytes) and `word`.
 pub(super) struct FakeHost {
     pub(super) home: FakeHome,
-    pub(super) tiers: Vec<Arc<dyn MemoryTier>>,
+    pub(super) tiers: MemoryTiers,
     pub(super) chunks: Arc<[ChunkEntry]>,
     pub(super) rules: Mutex<Arc<Rules>>,
     pub(super) mode: Mutex<TieringMode>,
@@ -44,8 +44,8 @@ impl FakeHost {
     pub(super) fn new(dram_bytes: u64, saved: Arc<Mutex<Saved>>) -> Arc<Self> {
         let home = FakeHome::default();
         let chunks = (0..10).map(|id| ChunkEntry { chunk: home.add(1, id), deletions: None, place: id }).collect();
-        let tiers: Vec<Arc<dyn MemoryTier>> =
-            vec![Arc::new(DramTier::new(TierId(0), Account::new("dram", dram_bytes)))];
+        let dram: Arc<dyn MemoryTier> = Arc::new(DramTier::new(TierId(0), Account::new("dram", dram_bytes)));
+        let tiers = Arc::new(vec![dram]);
         Arc::new(Self { home, tiers, chunks, rules: Mutex::default(), mode: Mutex::default(), saved })
     }
 
@@ -109,8 +109,8 @@ impl TieringHost for FakeHost {
             mode: *self.mode.lock(),
         }]
     }
-    fn memory_tiers(&self) -> &[Arc<dyn MemoryTier>] {
-        &self.tiers
+    fn memory_tiers(&self) -> MemoryTiers {
+        Arc::clone(&self.tiers)
     }
     fn home(&self) -> &dyn HomeTier {
         &self.home

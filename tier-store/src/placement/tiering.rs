@@ -5,7 +5,7 @@
 //! dropped store ends its loop. A dry run looks at a copy and changes nothing.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -27,6 +27,7 @@ use super::policy::{Policy, PolicyKind};
 use super::pressure::Pressure;
 use super::record::{EpochRecord, EpochReport, MoveRecord, MoveStatus};
 use super::solver::Effort;
+use super::tier_set::Rows;
 use super::words::bytes;
 use crate::clock::Clock;
 use crate::error::{Error, Result};
@@ -34,7 +35,7 @@ use crate::heat::decay::{Heat, SegmentHeat, SegmentKey};
 use crate::migrate::{Crew, HomeTier, MoveQueue, Relocation, Verdict};
 use crate::table::{ChunkEntry, Rules, TableId, TableStatistics};
 use crate::tier::ssd::ReadColumn;
-use crate::tier::{Account, MemoryTier};
+use crate::tier::{Account, MemoryTiers};
 
 /// A table as the loop sees it.
 #[derive(Debug, Clone)]
@@ -58,7 +59,12 @@ pub trait TieringHost: Send + Sync {
     /// All tables.
     fn tables(&self) -> Vec<TableSnapshot>;
     /// Byte-addressable tiers, in order of their ids from 0.
-    fn memory_tiers(&self) -> &[Arc<dyn MemoryTier>];
+    fn memory_tiers(&self) -> MemoryTiers;
+    /// Other tiers are there from now on, in this order; called under the turn of the loop. All know their places when it
+    /// returns. Counters have a row for each position, the home's included, and one may begin anew.
+    fn set_memory_tiers(&self, _tiers: MemoryTiers, _rows: (&[u8], Option<u8>)) -> Result<()> {
+        Err(Error::Unsupported("tiers that come and go".into()))
+    }
     /// Where every segment has its durable bytes; its id follows the last memory tier's.
     fn home(&self) -> &dyn HomeTier;
     /// Number of the last epoch saved; 0 when there was none.
@@ -196,7 +202,14 @@ pub(super) struct Shared {
     pub(super) prices: Mutex<Vec<f64>>,
     /// What was proposed last: table, chunk, column, tier.
     pub(super) proposed: Mutex<Vec<(String, u64, String, String)>>,
-    calibration: RwLock<Option<Calibration>>,
+    pub(super) calibration: RwLock<Option<Calibration>>,
+    /// Held while tiers come, go, or are drained: rows of their counters.
+    pub(super) rows: Mutex<Rows>,
+    /// Held by questions, which do without the turn; tiers change between them.
+    pub(super) questions: RwLock<()>,
+    /// The largest budget of each tier that may have one, by name.
+    pub(super) max_budget_bytes: Mutex<HashMap<String, u64>>,
+    pub(super) tiers_changed_unix_us: AtomicU64,
     pub(super) offers: Offers,
     pub(super) merging: Mutex<Merging>,
     pub(super) pressure: Arc<Pressure>,
@@ -232,13 +245,16 @@ impl Tiering {
             host,
             clock,
             policy: options.policy.policy(options.seed),
-            options,
             turn: Mutex::new(None),
             heat: RwLock::default(),
             holds: Mutex::default(),
             prices: Mutex::default(),
             proposed: Mutex::default(),
             calibration: RwLock::default(),
+            rows: Mutex::default(),
+            questions: RwLock::default(),
+            max_budget_bytes: Mutex::new(options.max_budget_bytes.clone()),
+            tiers_changed_unix_us: AtomicU64::new(0),
             offers: Offers::new(queue_bytes),
             merging: Mutex::default(),
             pressure: Arc::default(),
@@ -249,6 +265,7 @@ impl Tiering {
             in_epoch: AtomicBool::new(false),
             signal: Mutex::default(),
             wake: Condvar::new(),
+            options,
         };
         Self { shared: Arc::new(shared), threads: Mutex::default() }
     }
@@ -272,6 +289,7 @@ impl Tiering {
         }
         drop(heat);
         self.shared.signal.lock().wanted = (restored > 0).then_some("restart");
+        self.shared.note_missing(host.as_ref())?;
         self.shared.calibrated(host.as_ref())?;
         Ok(restored)
     }
@@ -375,14 +393,16 @@ impl Tiering {
     pub fn set_first_budget(&self, tier: &str, bytes: u64) -> Result<()> {
         let host = self.shared.host()?;
         let account = account(host.as_ref(), tier)?;
-        if let Some(max) = self.shared.options.max_budget_bytes.get(tier).filter(|max| bytes > **max) {
+        let max = self.shared.max_budget_bytes.lock().get(tier).copied();
+        if let Some(max) = max.filter(|max| bytes > *max) {
             return Err(Error::Invalid(format!(
                 "a budget of {bytes} bytes for tier '{tier}' is more than the {max} bytes there are for it; choose less, or start the server with a larger limit"
             )));
         }
         account.set_limit_bytes(bytes);
         let tier = host.memory_tiers().iter().find(|memory| memory.name() == tier).map(|memory| memory.id());
-        if let Some(tier) = tier.filter(|_| account.used_bytes() > bytes) {
+        // What is drained leaves at its own pace.
+        if let Some(tier) = tier.filter(|_| account.used_bytes() > bytes && !account.is_closed()) {
             self.shared.over_budget(tier);
         }
         Ok(())
@@ -424,11 +444,12 @@ impl Drop for Tiering {
     }
 }
 
-fn account<'a>(host: &'a dyn TieringHost, name: &str) -> Result<&'a Arc<Account>> {
-    let home = host.home();
-    let found = host.memory_tiers().iter().find(|tier| tier.name() == name).map(|tier| tier.account());
+fn account(host: &dyn TieringHost, name: &str) -> Result<Arc<Account>> {
+    let (memory, home) = (host.memory_tiers(), host.home());
+    let found = memory.iter().find(|tier| tier.name() == name).map(|tier| tier.account());
     found
         .or_else(|| (home.name() == name).then(|| home.account()))
+        .map(Arc::clone)
         .ok_or_else(|| Error::NotFound { kind: "tier", name: name.into() })
 }
 
@@ -559,8 +580,9 @@ impl Shared {
         relocations: &[Relocation],
         report: &mut EpochReport,
     ) {
+        let tiers = host.memory_tiers();
         let queue = MoveQueue {
-            tiers: host.memory_tiers(),
+            tiers: &tiers,
             home: host.home(),
             clock: self.clock.as_ref(),
             cancel: &self.cancel,
@@ -606,15 +628,19 @@ impl Shared {
 
     /// The calibration of the host's tiers: the one in use, the saved one, or a new one.
     pub(super) fn calibrated(&self, host: &dyn TieringHost) -> Result<Calibration> {
-        let (tiers, home) = (host.memory_tiers(), host.home());
-        if let Some(known) = self.calibration.read().as_ref().filter(|c| c.fits(tiers, home)) {
-            return Ok(known.clone());
+        {
+            // Held, so that tiers do not change in between.
+            let known = self.calibration.read();
+            if let Some(known) = known.as_ref().filter(|c| c.fits(&host.memory_tiers(), host.home())) {
+                return Ok(known.clone());
+            }
         }
-        let saved = host.load_calibration()?.filter(|c| c.fits(tiers, home));
+        let (tiers, home) = (host.memory_tiers(), host.home());
+        let saved = host.load_calibration()?.filter(|c| c.fits(&tiers, home));
         let calibration = match saved {
             Some(saved) => saved,
             None => {
-                let measured = calibrate(tiers, home, self.clock.as_ref());
+                let measured = calibrate(&tiers, home, self.clock.as_ref());
                 host.save_calibration(&measured)?;
                 measured
             }

@@ -171,7 +171,8 @@ impl Shared {
             };
             let (Some(from), Some(to)) = (on(relocation.from), on(relocation.to)) else { continue };
             if record.status == MoveStatus::Done {
-                let at = (relocation.to != home).then_some(relocation.to);
+                let lies = segment.resident.load().as_ref().map(|resident| resident.tier.clone());
+                let at = lies.filter(|_| relocation.to != home);
                 watches.push(Watch { record, segment, rows: relocation.chunk.rows, at, from, to });
             }
         }

@@ -18,7 +18,7 @@ use crate::table::{
 use crate::tier::codec::DecompressionRates;
 use crate::tier::dram::DramTier;
 use crate::tier::ssd::ReadColumn;
-use crate::tier::{Account, MemoryTier, SegmentBytes, TierId, TierKind, codec};
+use crate::tier::{Account, MemoryTier, MemoryTiers, Seat, SegmentBytes, TierId, TierKind, codec};
 
 /// Chunks of the table.
 pub(super) const CHUNKS: usize = 40;
@@ -80,8 +80,8 @@ struct SimulatedTier {
 }
 
 impl MemoryTier for SimulatedTier {
-    fn id(&self) -> TierId {
-        self.memory.id()
+    fn seat(&self) -> &Seat {
+        self.memory.seat()
     }
 
     fn name(&self) -> &str {
@@ -164,7 +164,7 @@ pub(super) struct World {
     /// Its time.
     pub(super) clock: Arc<ManualClock>,
     devices: Vec<Arc<Device>>,
-    tiers: Vec<Arc<dyn MemoryTier>>,
+    tiers: MemoryTiers,
     budgets: Vec<u64>,
     home: SimulatedHome,
     chunks: Arc<[ChunkEntry]>,
@@ -198,7 +198,7 @@ impl World {
                 let memory = DramTier::new(id, Account::new(device.name, *budget));
                 Arc::new(SimulatedTier { memory, kind, device: Arc::clone(device) }) as Arc<dyn MemoryTier>
             });
-        let tiers = tiers.collect();
+        let tiers = Arc::new(tiers.collect());
         let device = devices.last().cloned().ok_or_else(|| Error::Invalid("a world needs a home".into()))?;
         let home = SimulatedHome { device, account: Account::new("ssd", u64::MAX), file: encoded.bytes };
         let statistics = Arc::new(TableStatistics::empty(&definition));
@@ -214,7 +214,7 @@ impl World {
     pub(super) fn place(&self, at: usize) -> usize {
         let segment = self.segment(at).and_then(|(chunk, column)| chunk.segments.get(column));
         let resident = segment.and_then(|segment| segment.resident.load_full());
-        resident.map_or(self.tiers.len(), |resident| usize::from(resident.tier.0))
+        resident.map_or(self.tiers.len(), |resident| usize::from(resident.tier.id().0))
     }
 
     /// What a scan of a segment leaves that lies at home; `None` where it lies in memory, or the home is lost.
@@ -285,8 +285,8 @@ impl TieringHost for World {
         }]
     }
 
-    fn memory_tiers(&self) -> &[Arc<dyn MemoryTier>] {
-        &self.tiers
+    fn memory_tiers(&self) -> MemoryTiers {
+        Arc::clone(&self.tiers)
     }
 
     fn home(&self) -> &dyn HomeTier {

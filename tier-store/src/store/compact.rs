@@ -327,7 +327,7 @@ fn tiers(group: &[ChunkEntry]) -> Vec<Option<TierId>> {
     let tier = |column: usize| {
         let mut rows: BTreeMap<Option<TierId>, u64> = BTreeMap::new();
         for entry in group {
-            let at = entry.chunk.segments.get(column).and_then(|s| s.resident.load().as_ref().map(|r| r.tier));
+            let at = entry.chunk.segments.get(column).and_then(|s| s.resident.load().as_ref().map(|r| r.tier.id()));
             *rows.entry(at).or_default() += entry.live_rows();
         }
         rows.into_iter().max_by_key(|(_, rows)| *rows).and_then(|(tier, _)| tier)

@@ -24,7 +24,8 @@ use crate::heat::{AccessTotals, Pattern};
 use crate::migrate::HomeTier;
 use crate::placement::picture::KEPT_PICTURES;
 use crate::placement::{
-    Calibration, Control, EpochRecord, EpochReport, MoveRecord, Picture, Pressure, TableSnapshot, TierCost, TieringHost,
+    Calibration, Control, EpochRecord, EpochReport, MoveRecord, Picture, Pressure, TableSnapshot, TierCost, TierState,
+    TieringHost,
 };
 use crate::table::delta::SealRule;
 use crate::table::{
@@ -32,7 +33,7 @@ use crate::table::{
 };
 use crate::tier::codec::{Packing, StoredColumn};
 use crate::tier::ssd::{Admission, ColdRead, SsdTier};
-use crate::tier::{Account, MemoryTier, TierId, TierKind, codec};
+use crate::tier::{Account, MemoryTier, MemoryTiers, TierId, TierKind, codec};
 
 /// Epochs kept in the log.
 const KEPT_EPOCHS: u64 = 1000;
@@ -52,7 +53,9 @@ pub struct TierInfo {
     pub emulated: bool,
     /// What it stands on.
     pub description: String,
-    /// Byte limit.
+    /// Whether it takes segments.
+    pub state: TierState,
+    /// Byte limit; 0 while it is drained.
     pub budget_bytes: u64,
     /// Bytes charged, those held by readers of replaced copies included.
     pub used_bytes: u64,
@@ -73,7 +76,7 @@ pub struct Core {
     pub(super) data_dir: PathBuf,
     pub(super) descriptions: Descriptions,
     pub(super) catalog: Arc<Catalog>,
-    pub(super) memory_tiers: Vec<Arc<dyn MemoryTier>>,
+    pub(super) memory_tiers: ArcSwap<Vec<Arc<dyn MemoryTier>>>,
     pub(crate) ssd: Arc<SsdTier>,
     pub(super) delta: Arc<Account>,
     pub(super) filters: FilterPool,
@@ -130,9 +133,14 @@ impl Core {
         self.schema_version.fetch_add(1, Ordering::AcqRel);
     }
 
+    /// Where the home stands: after the last memory tier.
+    pub(crate) fn home_tier(&self) -> TierId {
+        TierId(self.memory_tiers.load().len() as u8)
+    }
+
     /// Where new rows of a table start; `None`: at home.
     pub(crate) fn admission(&self, table: &Table) -> Option<TierId> {
-        let dram = self.memory_tiers.iter().find(|t| t.kind() == TierKind::Dram).map(|t| t.id());
+        let dram = self.memory_tiers.load().iter().find(|t| t.kind() == TierKind::Dram).map(|t| t.id());
         dram.filter(|_| table.options().admission == ChunkAdmission::Auto)
     }
 
@@ -143,12 +151,13 @@ impl Core {
 
     /// Gives each column of a new chunk a copy on the tier that `tiers` says; a full budget is normal and leaves it at home.
     pub(crate) fn admit(&self, chunk: &Chunk, file: &[u8], tiers: &[Option<TierId>]) -> Result<()> {
+        let memory = self.memory_tiers.load();
         for ((segment, field), tier) in chunk.segments.iter().zip(chunk.schema.fields()).zip(tiers) {
-            let Some(tier) = tier.and_then(|id| self.memory_tiers.get(usize::from(id.0))) else { continue };
+            let Some(tier) = tier.and_then(|id| memory.get(usize::from(id.0))) else { continue };
             let range = segment.home.offset as usize..(segment.home.offset + segment.home.len) as usize;
             let Some(stored) = file.get(range) else { continue };
             if !tier.has_room(segment.bytes()) {
-                if let Some(pressure) = self.pressure.get() {
+                if let Some(pressure) = self.pressure.get().filter(|_| !tier.account().is_closed()) {
                     pressure.lacks(tier.id(), tier.charged_bytes(segment.bytes() as usize));
                 }
                 continue;
@@ -158,7 +167,7 @@ impl Core {
             match tier.store(&image) {
                 Ok(bytes) => {
                     let column = StoredColumn::decode_unpacked(home, field.data_type(), rows, &bytes.buffer)?;
-                    segment.resident.store(Some(Arc::new(Resident { tier: bytes.tier, column, bytes })));
+                    segment.resident.store(Some(Arc::new(Resident { tier: bytes.tier.clone(), column, bytes })));
                 }
                 Err(Error::BudgetExceeded { .. }) => {}
                 Err(error) => return Err(error),
@@ -194,8 +203,8 @@ impl Core {
     pub(super) fn read_keys(&self, chunk: &Arc<Chunk>, wanted: &[usize]) -> Result<Vec<ArrayRef>> {
         if !cfg!(feature = "no-counters") {
             for segment in wanted.iter().filter_map(|column| chunk.segments.get(*column)) {
-                let tier = segment.resident.load().as_ref().map(|resident| resident.tier);
-                let home = TierId(self.memory_tiers.len() as u8);
+                let tier = segment.resident.load().as_ref().map(|resident| resident.tier.id());
+                let home = self.home_tier();
                 let bytes = if tier.is_some() { segment.bytes() } else { segment.home.len };
                 segment.counters.record(Pattern::Sequential, u64::from(chunk.rows));
                 self.access_totals.record(tier.unwrap_or(home), Pattern::Sequential, bytes);
@@ -205,15 +214,16 @@ impl Core {
     }
 
     pub(super) fn tier_infos(&self) -> Vec<TierInfo> {
-        let home = TierId(self.memory_tiers.len() as u8);
-        let mut infos: Vec<TierInfo> = self.memory_tiers.iter().map(|t| memory_info(t.as_ref())).collect();
+        let memory = self.memory_tiers.load();
+        let home = TierId(memory.len() as u8);
+        let mut infos: Vec<TierInfo> = memory.iter().map(|t| memory_info(t.as_ref())).collect();
         let (mut placed, mut stored, mut segments) = (0, 0, 0);
         for table in self.tables() {
             for entry in table.version().chunks.iter() {
                 for segment in entry.chunk.segments.iter().filter(|s| s.constant.is_none()) {
                     stored += segment.home.len;
                     let bytes = segment.bytes();
-                    match segment.resident.load().as_ref().and_then(|r| infos.get_mut(r.tier.0 as usize)) {
+                    match segment.resident.load().as_ref().and_then(|r| infos.get_mut(usize::from(r.tier.id().0))) {
                         Some(info) => {
                             info.placed_bytes += bytes;
                             info.stored_bytes += bytes;
@@ -227,12 +237,16 @@ impl Core {
                 }
             }
         }
+        for (info, tier) in infos.iter_mut().zip(memory.iter()) {
+            info.state = TierState::of(tier.account(), info.segments);
+        }
         infos.push(TierInfo {
             id: home,
             name: "ssd".into(),
             kind: TierKind::Ssd,
             emulated: false,
             description: self.ssd.describe(),
+            state: TierState::Active,
             budget_bytes: self.ssd.stored().limit_bytes(),
             used_bytes: self.ssd.stored().used_bytes(),
             placed_bytes: placed,
@@ -270,6 +284,7 @@ fn memory_info(tier: &dyn MemoryTier) -> TierInfo {
         kind: tier.kind(),
         emulated: tier.emulated(),
         description: tier.describe(),
+        state: TierState::Active,
         budget_bytes: tier.account().limit_bytes(),
         used_bytes: tier.account().used_bytes(),
         placed_bytes: 0,
@@ -303,8 +318,17 @@ impl TieringHost for Core {
         self.tables.read().values().map(|table| snapshot_of(table, &table.version())).collect()
     }
 
-    fn memory_tiers(&self) -> &[Arc<dyn MemoryTier>] {
-        &self.memory_tiers
+    fn memory_tiers(&self) -> MemoryTiers {
+        self.memory_tiers.load_full()
+    }
+
+    fn set_memory_tiers(&self, tiers: MemoryTiers, (rows, anew): (&[u8], Option<u8>)) -> Result<()> {
+        let before = self.memory_tiers.swap(Arc::clone(&tiers));
+        (0..).map(TierId).zip(tiers.iter()).for_each(|(id, tier)| tier.seat().set(Some(id)));
+        let is_gone = |tier: &&Arc<dyn MemoryTier>| !tiers.iter().any(|known| known.seat() == tier.seat());
+        before.iter().filter(is_gone).for_each(|tier| tier.seat().set(None));
+        self.access_totals.rearrange(rows, anew);
+        Ok(())
     }
 
     fn home(&self) -> &dyn HomeTier {

@@ -22,6 +22,7 @@ mod guest;
 mod heal;
 #[cfg(test)]
 mod maintenance_tests;
+mod new_tier;
 mod old_catalog;
 mod options;
 mod rebuild;
@@ -42,6 +43,7 @@ use arrow::array::RecordBatch;
 pub use self::core::{Core, Snapshot, TierInfo};
 pub use backup::{BackupReport, backup, restore};
 pub use check::{CheckOptions, CheckReport, CheckedTable, Finding, Progress, Severity, Watch, check};
+pub use new_tier::{NewTier, TierOrder};
 pub use options::{CompressionChoice, NvmOptions, StoreOptions};
 pub use rebuild::{Difference, RebuildReport, RebuiltTable, SkippedFile, rebuild_catalog};
 pub use rules::RuleStatus;
@@ -57,7 +59,7 @@ use crate::table::{
     TableDefinition, TableName, TableVersion,
 };
 use crate::tier::ssd::{ColdColumns, SsdTier};
-use crate::tier::{Account, MemoryTier};
+use crate::tier::{Account, MemoryTiers, TierId};
 use background::Background;
 use commit::TableWrites;
 pub use compact::{Compacted, CompactionCounters};
@@ -244,9 +246,14 @@ impl Store {
         Ok(Ingest::into_new(Arc::clone(self), table, replace))
     }
 
-    /// The byte-addressable tiers, fastest first.
-    pub fn memory_tiers(&self) -> &[Arc<dyn MemoryTier>] {
-        &self.core.memory_tiers
+    /// The byte-addressable tiers as they are now, fastest first.
+    pub fn memory_tiers(&self) -> MemoryTiers {
+        self.core.memory_tiers.load_full()
+    }
+
+    /// Where the home stands among them: after the last.
+    pub fn home_tier(&self) -> TierId {
+        self.core.home_tier()
     }
 
     /// The home tier.

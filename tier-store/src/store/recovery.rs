@@ -129,7 +129,7 @@ fn assemble(options: &StoreOptions, catalog: Arc<Catalog>, next_table: u64) -> R
     Ok(Core {
         data_dir: dir.to_owned(),
         descriptions: Descriptions::of(Arc::clone(&options.files), dir),
-        memory_tiers,
+        memory_tiers: ArcSwap::from_pointee(memory_tiers),
         delta: Account::new("the delta", options.delta_budget_bytes),
         filters: FilterPool::new(options.filter_budget_bytes, Arc::clone(&options.clock)),
         access_totals: Arc::new(AccessTotals::default()),

@@ -138,7 +138,7 @@ impl Core {
         let position = |id| columns.iter().position(|column| column.id == id);
         let scopes =
             Scopes::of(&rules, &tiers, &[ScopeChunk { ids: parents, rows }], &|id| position(id).and_then(&bounds));
-        let home = TierId(self.memory_tiers.len() as u8);
+        let home = TierId(tiers.len().saturating_sub(1) as u8);
         let start = |(at, column): (usize, &crate::table::Column)| scopes.duty(0, column.id).start(usual(at), home);
         columns.iter().enumerate().map(start).collect()
     }
@@ -162,13 +162,15 @@ impl Core {
                         continue;
                     }
                     let home = TierId(tiers.len().saturating_sub(1) as u8);
-                    let lies = segment.resident.load().as_ref().map_or(home, |resident| resident.tier);
+                    let lies = segment.resident.load().as_ref().map_or(home, |resident| resident.tier.id());
                     let duty = scopes.duty(at, segment.column);
-                    let holds = match rule.wish.kind {
-                        RuleKind::Pin => duty.pin == Some(position),
-                        RuleKind::Exclude => wanted.is_some_and(|tier| !duty.allows(tier)),
-                        RuleKind::Prefer => duty.preference == Some(position),
-                    };
+                    // Of a tier that is not there now, nothing holds.
+                    let holds = wanted.is_none()
+                        || match rule.wish.kind {
+                            RuleKind::Pin => duty.pin == Some(position),
+                            RuleKind::Exclude => wanted.is_some_and(|tier| !duty.allows(tier)),
+                            RuleKind::Prefer => duty.preference == Some(position),
+                        };
                     let there = wanted == Some(lies);
                     status.count(segment.bytes(), lies, (holds, there != (rule.wish.kind == RuleKind::Exclude)));
                 }

@@ -21,7 +21,7 @@ use super::row_map::Whereabouts;
 use crate::error::Error;
 use crate::heat::{Heritage, SegmentCounters};
 use crate::io::IoFile;
-use crate::tier::TierId;
+use crate::tier::Seat;
 use crate::tier::codec::{self, ColumnLayout, Encoding, StoredColumn};
 use crate::tier::ssd::{Flight, SsdTier};
 
@@ -50,7 +50,7 @@ pub struct Home {
 #[derive(Debug)]
 pub struct Resident {
     /// The byte-addressable tier it lies on.
-    pub tier: TierId,
+    pub tier: Seat,
     /// The whole column of the chunk; its buffers own the tier's charge.
     pub column: StoredColumn,
     /// The image itself, for copying to another tier.

@@ -1,10 +1,11 @@
 //! Byte accounts: a limit, the bytes in use, and charges that end by being dropped.
 //!
 //! Invariant: a successful [`Account::try_charge`] never lifts `used` above `limit`. Lowering a limit below what is in
-//! use refuses new charges until enough old ones have ended.
+//! use refuses new charges until enough old ones have ended. A closed account takes nothing, as one whose limit is 0, and
+//! keeps its limit for when it is opened again.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::error::{Error, Result};
 
@@ -13,6 +14,7 @@ use crate::error::{Error, Result};
 pub struct Account {
     name: String,
     limit_bytes: AtomicU64,
+    closed: AtomicBool,
     used_bytes: AtomicU64,
     peak_bytes: AtomicU64,
 }
@@ -23,6 +25,7 @@ impl Account {
         Arc::new(Self {
             name: name.into(),
             limit_bytes: AtomicU64::new(limit_bytes),
+            closed: AtomicBool::new(false),
             used_bytes: AtomicU64::new(0),
             peak_bytes: AtomicU64::new(0),
         })
@@ -33,9 +36,34 @@ impl Account {
         &self.name
     }
 
-    /// The limit in bytes.
+    /// The limit in bytes; 0 while it is closed.
     pub fn limit_bytes(&self) -> u64 {
-        self.limit_bytes.load(Ordering::Relaxed)
+        if self.is_closed() { 0 } else { self.opened_limit_bytes() }
+    }
+
+    /// The limit that holds when it is open.
+    pub(crate) fn opened_limit_bytes(&self) -> u64 {
+        self.limit_bytes.load(Ordering::SeqCst)
+    }
+
+    /// True while it takes nothing.
+    pub fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::SeqCst)
+    }
+
+    /// Takes nothing any more, not even an empty charge; charges already made stay.
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+    }
+
+    /// Takes charges again, up to the limit.
+    pub(crate) fn open(&self) {
+        self.closed.store(false, Ordering::SeqCst);
+    }
+
+    /// True when `bytes` more would fit now.
+    pub fn has_room(&self, bytes: u64) -> bool {
+        !self.is_closed() && self.used_bytes().saturating_add(bytes) <= self.limit_bytes()
     }
 
     /// Bytes charged now, those still held by readers included.
@@ -55,7 +83,8 @@ impl Account {
 
     /// Charges `bytes`, or fails with [`Error::BudgetExceeded`] and charges nothing.
     pub fn try_charge(self: &Arc<Self>, bytes: u64) -> Result<Charge> {
-        let reserve = |used: u64| used.checked_add(bytes).filter(|sum| *sum <= self.limit_bytes.load(Ordering::SeqCst));
+        let open = |sum: &u64| !self.is_closed() && *sum <= self.limit_bytes();
+        let reserve = |used: u64| used.checked_add(bytes).filter(open);
         match self.used_bytes.fetch_update(Ordering::SeqCst, Ordering::SeqCst, reserve) {
             Ok(before) => {
                 self.peak_bytes.fetch_max(before + bytes, Ordering::Relaxed);
@@ -113,5 +142,12 @@ mod tests {
         assert_eq!((account.used_bytes(), account.peak_bytes(), second.bytes()), (40, 100, 40));
         account.set_limit_bytes(10);
         assert!(account.try_charge(1).is_err());
+        drop(second);
+        account.close();
+        assert!(account.try_charge(0).is_err() && !account.has_room(0));
+        account.set_limit_bytes(20);
+        assert_eq!(account.limit_bytes(), 0);
+        account.open();
+        assert_eq!(account.try_charge(20).unwrap().bytes(), 20);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Account, MemoryTier, SegmentBytes, TierId, TierKind};
+use super::{Account, MemoryTier, Seat, SegmentBytes, TierId, TierKind};
 use crate::error::Result;
 use crate::io::{AlignedBuffer, BLOCK_BYTES};
 
@@ -12,14 +12,14 @@ const SMALL_ALIGN: usize = 64;
 /// Process memory as a tier.
 #[derive(Debug)]
 pub struct DramTier {
-    id: TierId,
+    seat: Seat,
     account: Arc<Account>,
 }
 
 impl DramTier {
     /// A tier that charges `account`.
     pub fn new(id: TierId, account: Arc<Account>) -> Self {
-        Self { id, account }
+        Self { seat: Seat::at(id), account }
     }
 }
 
@@ -29,8 +29,8 @@ fn alignment(len: usize) -> usize {
 }
 
 impl MemoryTier for DramTier {
-    fn id(&self) -> TierId {
-        self.id
+    fn seat(&self) -> &Seat {
+        &self.seat
     }
 
     fn name(&self) -> &str {
@@ -61,14 +61,14 @@ impl MemoryTier for DramTier {
         let charge = self.account.try_charge(self.charged_bytes(image.len()))?;
         let copy = AlignedBuffer::copy_of(image, alignment(image.len()))?;
         let charged_bytes = charge.bytes();
-        Ok(SegmentBytes { buffer: copy.into_arrow(Some(charge)), tier: self.id, charged_bytes })
+        Ok(SegmentBytes { buffer: copy.into_arrow(Some(charge)), tier: self.seat.clone(), charged_bytes })
     }
 
     /// Keeps the blocks just read as they are: no copy; charged are the whole blocks.
     fn adopt(&self, image: AlignedBuffer) -> Result<SegmentBytes> {
         let charge = self.account.try_charge(image.allocated_bytes() as u64)?;
         let charged_bytes = charge.bytes();
-        Ok(SegmentBytes { buffer: image.into_arrow(Some(charge)), tier: self.id, charged_bytes })
+        Ok(SegmentBytes { buffer: image.into_arrow(Some(charge)), tier: self.seat.clone(), charged_bytes })
     }
 }
 

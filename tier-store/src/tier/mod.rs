@@ -9,6 +9,7 @@ pub mod account;
 pub mod codec;
 pub mod dram;
 pub mod nvm;
+mod seat;
 pub mod ssd;
 
 use std::fmt;
@@ -17,9 +18,14 @@ use std::sync::Arc;
 use arrow::buffer::Buffer;
 
 pub use account::{Account, Charge};
+pub use seat::Seat;
+pub(crate) use seat::Slots;
 
 use crate::error::Result;
 use crate::io::AlignedBuffer;
+
+/// Most tiers that a store can have, the home included.
+pub const MAX_TIERS: usize = 8;
 
 /// Position of a tier in the store's list, fastest first; the last one is the home tier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
@@ -53,15 +59,22 @@ pub struct SegmentBytes {
     /// The image; starts at least 64-byte aligned.
     pub buffer: Buffer,
     /// Where it lies.
-    pub tier: TierId,
+    pub tier: Seat,
     /// Bytes charged to the tier (the image and its padding).
     pub charged_bytes: u64,
 }
 
+/// The byte-addressable tiers at some moment, in order of their ids from 0.
+pub type MemoryTiers = Arc<Vec<Arc<dyn MemoryTier>>>;
+
 /// A byte-addressable tier (DRAM, NVM).
 pub trait MemoryTier: Send + Sync + fmt::Debug {
-    /// Its place in the list.
-    fn id(&self) -> TierId;
+    /// Its place in the list, whatever that is.
+    fn seat(&self) -> &Seat;
+    /// Its place in the list now.
+    fn id(&self) -> TierId {
+        self.seat().id()
+    }
     /// Name shown to users.
     fn name(&self) -> &str;
     /// Its kind.
@@ -76,8 +89,12 @@ pub trait MemoryTier: Send + Sync + fmt::Debug {
     fn charged_bytes(&self, len: usize) -> u64;
     /// True when an image of `len` bytes would fit now; nothing is reserved.
     fn has_room(&self, len: u64) -> bool {
-        let account = self.account();
-        account.used_bytes().saturating_add(self.charged_bytes(len as usize)) <= account.limit_bytes()
+        self.account().has_room(self.charged_bytes(len as usize))
+    }
+    /// Bytes of this process's memory that it may take whatever its budget is; 0 for a device, and for process memory, whose
+    /// budget says it.
+    fn memory_bytes(&self) -> u64 {
+        0
     }
     /// Copies an image into the tier. Fails with [`crate::Error::BudgetExceeded`] when it does not fit; charges first.
     fn store(&self, image: &[u8]) -> Result<SegmentBytes>;

@@ -17,7 +17,7 @@ use arrow::buffer::Buffer;
 
 pub use limiter::Limiter;
 
-use super::{Account, Charge, MemoryTier, SegmentBytes, TierId, TierKind};
+use super::{Account, Charge, MemoryTier, Seat, SegmentBytes, TierId, TierKind};
 use crate::error::{Error, Result};
 use extents::Extent;
 use pool::Pool;
@@ -38,10 +38,12 @@ pub enum NvmBacking {
 /// A mapped pool as a tier.
 #[derive(Debug)]
 pub struct NvmTier {
-    id: TierId,
+    seat: Seat,
     name: String,
     pool: Arc<Pool>,
     limiter: Option<Limiter>,
+    /// Process memory that the pool may take.
+    memory_bytes: u64,
     account: Arc<Account>,
 }
 
@@ -76,7 +78,8 @@ impl NvmTier {
             NvmBacking::Path(path) => Pool::at(path, capacity_bytes, false)?,
             NvmBacking::AllowNonDax(path) => Pool::at(path, capacity_bytes, true)?,
         };
-        Ok(Self { id, name: name.into(), pool: Arc::new(pool), limiter, account })
+        let memory_bytes = if *backing == NvmBacking::Emulated { capacity_bytes } else { 0 };
+        Ok(Self { seat: Seat::at(id), name: name.into(), pool: Arc::new(pool), limiter, memory_bytes, account })
     }
 
     /// True when the kernel granted MAP_SYNC: a flushed cache line is durable without a system call.
@@ -96,8 +99,8 @@ impl NvmTier {
 }
 
 impl MemoryTier for NvmTier {
-    fn id(&self) -> TierId {
-        self.id
+    fn seat(&self) -> &Seat {
+        &self.seat
     }
 
     fn name(&self) -> &str {
@@ -127,11 +130,15 @@ impl MemoryTier for NvmTier {
         extents::rounded(len as u64)
     }
 
+    fn memory_bytes(&self) -> u64 {
+        self.memory_bytes
+    }
+
     fn store(&self, image: &[u8]) -> Result<SegmentBytes> {
         let charge = self.account.try_charge(self.charged_bytes(image.len()))?;
         let charged_bytes = charge.bytes();
         if image.is_empty() {
-            return Ok(SegmentBytes { buffer: Buffer::from(Vec::<u8>::new()), tier: self.id, charged_bytes });
+            return Ok(SegmentBytes { buffer: Buffer::from(Vec::<u8>::new()), tier: self.seat.clone(), charged_bytes });
         }
         let extent = self.pool.allocate(charged_bytes).ok_or_else(|| {
             let (free, _) = self.pool.free_bytes();
@@ -147,7 +154,7 @@ impl MemoryTier for NvmTier {
         // SAFETY: the extent lies inside the mapping, was just filled, belongs to `owner` alone until that is dropped,
         // and `owner` keeps the mapping alive.
         let buffer = unsafe { Buffer::from_custom_allocation(start, image.len(), Arc::new(AssertUnwindSafe(owner))) };
-        Ok(SegmentBytes { buffer, tier: self.id, charged_bytes })
+        Ok(SegmentBytes { buffer, tier: self.seat.clone(), charged_bytes })
     }
 
     fn touch(&self, bytes: u64, random_touches: u64) {

@@ -130,7 +130,7 @@ impl Fixture {
         segment.resident.store(None);
         let (tiers, home) = (self.store.memory_tiers(), self.store.ssd().as_ref());
         let [from, to] = [tiers.len(), tier].map(|tier| TierId(tier as u8));
-        let moved = try_move(tiers, home, &Relocation { chunk: Arc::clone(chunk), column, from, to });
+        let moved = try_move(&tiers, home, &Relocation { chunk: Arc::clone(chunk), column, from, to });
         assert_eq!(moved.unwrap(), Outcome::Moved);
     }
 

@@ -1,6 +1,8 @@
 //! Random tables, placements, deletions and queries give what `MemTable` gives; also the third time, when membership
 //! filters were built by the first two, and while what is read comes into memory.
 
+use std::sync::Arc;
+
 use proptest::prelude::*;
 
 use terrace_tier_store::placement::MergeKind;
@@ -95,7 +97,7 @@ proptest! {
         fixture.place_all(|_, _| if mixed == 3 { rng.below(3) as usize } else { mixed as usize });
         if merge != MergeKind::Never {
             // What comes needs the room of what is there.
-            let dram = fixture.store.memory_tiers()[0].account();
+            let dram = Arc::clone(fixture.store.memory_tiers()[0].account());
             dram.set_limit_bytes(dram.used_bytes() * 3 / 4 + (256 << 10));
         }
         if rng.below(2) == 0 {

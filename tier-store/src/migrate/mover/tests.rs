@@ -78,8 +78,8 @@ fn full_tiers_exchange_segments_and_a_stubborn_reader_is_given_up_on() {
     assert!(run(&[relocation(&a, 0, SSD, DRAM), relocation(&b, 0, SSD, NVM)]).iter().all(done));
     // Both tiers are full: neither move has room until one lets go.
     assert!(run(&[relocation(&a, 0, DRAM, NVM), relocation(&b, 0, NVM, DRAM)]).iter().all(done));
-    assert_eq!(a.segments[0].resident.load().as_ref().unwrap().tier, NVM);
-    assert_eq!(b.segments[0].resident.load().as_ref().unwrap().tier, DRAM);
+    assert_eq!(a.segments[0].resident.load().as_ref().unwrap().tier.id(), NVM);
+    assert_eq!(b.segments[0].resident.load().as_ref().unwrap().tier.id(), DRAM);
     let reader = b.segments[0].resident.load_full();
     let verdicts = run(&[relocation(&b, 0, DRAM, SSD), relocation(&a, 0, NVM, DRAM)]);
     assert!(done(&verdicts[0]));

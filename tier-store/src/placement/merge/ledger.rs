@@ -221,7 +221,7 @@ impl Ledger {
     /// A segment as planning sees it at this moment.
     pub(super) fn input(&self, chunk: &Chunk, segment: &Segment, duty: Duty, now: &Now<'_>) -> SegmentInput {
         let heat = |_: &SegmentKey| now.heat.now(chunk, segment, now.half_life_epochs);
-        segment_input(now.host.memory_tiers(), (&heat, self.rates), chunk, segment, duty)
+        segment_input(&now.host.memory_tiers(), (&heat, self.rates), chunk, segment, duty)
     }
 
     /// What it saves on a memory tier, in microseconds per epoch.
@@ -290,7 +290,7 @@ impl Ledger {
             let Reverse(mut place) = self.places.get_mut(usize::from(tier.0))?.pop()?;
             let Some(chunk) = place.chunk.upgrade() else { continue };
             let Some(segment) = chunk.segments.get(place.column).cloned() else { continue };
-            let lies_here = segment.resident.load().as_ref().is_some_and(|resident| resident.tier == tier);
+            let lies_here = segment.resident.load().as_ref().is_some_and(|resident| resident.tier.id() == tier);
             if !lies_here {
                 continue;
             }

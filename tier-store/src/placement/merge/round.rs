@@ -40,6 +40,14 @@ pub(in crate::placement) struct Merging {
     free_at_us: u64,
 }
 
+impl Merging {
+    /// Tiers stand elsewhere now.
+    pub(in crate::placement) fn renumber(&mut self, position: impl Fn(TierId) -> Option<TierId>) {
+        self.ledger = None;
+        self.tally.renumber(position);
+    }
+}
+
 /// What became of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
@@ -190,7 +198,8 @@ impl Shared {
         (ledger, merging): (&mut Ledger, &mut Merging),
         input: &SegmentInput,
     ) -> bool {
-        let Some(target) = now.host.memory_tiers().get(usize::from(tier.0)) else { return false };
+        let memory = now.host.memory_tiers();
+        let Some(target) = memory.get(usize::from(tier.0)) else { return false };
         let (account, charged_bytes) = (target.account(), input.charged_on(tier));
         if charged_bytes > account.limit_bytes() {
             return false;
@@ -235,7 +244,7 @@ impl Shared {
         let loss_us = ledger.benefit_us(&input, from) - ledger.benefit_us(&input, to);
         let relocation = Relocation { chunk: Arc::clone(&chunk), column: place.column, from, to };
         let start_us = self.clock.now_us();
-        match try_move(memory, now.host.home(), &relocation) {
+        match try_move(&memory, now.host.home(), &relocation) {
             Ok(Outcome::Moved) => {
                 let took_us = self.clock.now_us().saturating_sub(start_us);
                 merging.tally.add((from, to), bytes, -loss_us, (self.clock.unix_us(), took_us));
@@ -261,8 +270,8 @@ impl Shared {
         let relocation = Relocation { chunk: Arc::clone(&read.chunk), column: read.column, from, to };
         let start_us = self.clock.now_us();
         let moved = match &read.bytes {
-            Some(_) => try_promote(memory, &relocation, read),
-            None => try_move(memory, home, &relocation),
+            Some(_) => try_promote(&memory, &relocation, read),
+            None => try_move(&memory, home, &relocation),
         };
         if let Err(error) = &moved {
             tracing::debug!(%error, "a segment does not come into memory");

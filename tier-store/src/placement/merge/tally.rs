@@ -31,6 +31,12 @@ impl Tally {
         count.unix_us = unix_us;
     }
 
+    /// Tiers stand elsewhere now. A tier is gone only after an epoch that emptied it, which logged what there was of it.
+    pub(super) fn renumber(&mut self, position: impl Fn(TierId) -> Option<TierId>) {
+        let counts = std::mem::take(&mut self.0).into_iter();
+        self.0 = counts.filter_map(|((from, to), count)| Some(((position(from)?, position(to)?), count))).collect();
+    }
+
     /// The rows, to be logged with an epoch from number `first` on; counting begins anew.
     pub(super) fn rows(
         &mut self,

@@ -200,7 +200,7 @@ pub(super) fn accounts_agree(store: &Store) -> Result<(), String> {
     let stored: u64 = chunks.iter().map(|entry| entry.chunk.file_bytes).sum();
     let resident = |tier: &dyn crate::tier::MemoryTier| -> u64 {
         let copies = chunks.iter().flat_map(|entry| entry.chunk.segments.iter()).filter_map(|s| s.resident.load_full());
-        copies.filter(|copy| copy.tier == tier.id()).map(|copy| copy.bytes.charged_bytes).sum()
+        copies.filter(|copy| copy.tier.id() == tier.id()).map(|copy| copy.bytes.charged_bytes).sum()
     };
     let mut figures = vec![
         ("bytes of the deltas", store.delta_account().used_bytes(), delta),

@@ -292,7 +292,7 @@ impl Life {
     fn check_epoch(&self) {
         let store = self.store();
         epoch(store);
-        for tier in store.memory_tiers() {
+        for tier in store.memory_tiers().iter() {
             assert!(tier.account().used_bytes() <= tier.account().limit_bytes());
         }
         let homeless = Needs::of(store.core(), &TieringHost::tables(store.core())).homeless_bytes();

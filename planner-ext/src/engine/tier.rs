@@ -1,0 +1,170 @@
+//! Tiers that come and go, and their budgets: ALTER SYSTEM .. TIER.
+//!
+//! ```text
+//!   ALTER SYSTEM ADD TIER name WITH (path = '..' | emulated = true, capacity = '64GiB' [, budget = '32GiB'] [, slow = true])
+//!   ALTER SYSTEM ALTER TIER name SET (budget = '32GiB' | '20%')
+//!   ALTER SYSTEM DRAIN TIER name
+//!   ALTER SYSTEM RESUME TIER name
+//!   ALTER SYSTEM DROP TIER name
+//! ```
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use datafusion::sql::sqlparser::parser::{Parser, ParserError};
+use datafusion::sql::sqlparser::tokenizer::Token;
+use terrace_tier_store::Store;
+use terrace_tier_store::store::TierOrder;
+use terrace_tier_store::units::Size;
+
+use super::parse::{copy_option, normalized};
+use super::rule::take_word;
+use crate::error::{Error, Result};
+
+/// What is said of a tier.
+#[derive(Debug, Clone)]
+pub(super) enum TierCommand {
+    Add(TierOrder),
+    Budget(String, Size),
+    Drain(String),
+    Resume(String),
+    Drop(String),
+}
+
+/// Parses what follows ALTER SYSTEM; `None` when it is about something else.
+pub(super) fn command(parser: &mut Parser<'_>) -> std::result::Result<Option<Result<TierCommand>>, ParserError> {
+    let verbs = ["add", "alter", "drain", "resume", "drop"];
+    let Some(verb) = verbs.into_iter().find(|verb| take_word(parser, verb)) else { return Ok(None) };
+    if !take_word(parser, "tier") {
+        return parser.expected("TIER", parser.peek_token());
+    }
+    let name = normalized(&parser.parse_identifier()?);
+    let command = match verb {
+        "add" => options(parser, "with")?.and_then(|options| order(name, options).map(TierCommand::Add)),
+        "alter" => options(parser, "set")?.and_then(|options| budget(name, options)),
+        "drain" => Ok(TierCommand::Drain(name)),
+        "resume" => Ok(TierCommand::Resume(name)),
+        _ => Ok(TierCommand::Drop(name)),
+    };
+    Ok(Some(command))
+}
+
+/// `WITH (key = value, ...)`
+fn options(parser: &mut Parser<'_>, word: &str) -> std::result::Result<Result<HashMap<String, String>>, ParserError> {
+    if !take_word(parser, word) {
+        return parser.expected(&format!("{} (name = value, ..)", word.to_uppercase()), parser.peek_token());
+    }
+    parser.expect_token(&Token::LParen)?;
+    let list = parser.parse_comma_separated(copy_option)?;
+    parser.expect_token(&Token::RParen)?;
+    let mut options = HashMap::new();
+    for (key, value) in list {
+        if options.insert(key.clone(), value).is_some() {
+            return Ok(Err(Error::invalid(format!("{key} is given twice"))));
+        }
+    }
+    Ok(Ok(options))
+}
+
+fn order(name: String, mut options: HashMap<String, String>) -> Result<TierOrder> {
+    let missing = || Error::invalid("a tier needs a capacity, such as WITH (path = '/mnt/pmem1', capacity = '64GiB')");
+    let order = TierOrder {
+        name,
+        path: options.remove("path").map(PathBuf::from),
+        emulated: take(&mut options, "emulated")?.unwrap_or(false),
+        capacity: take(&mut options, "capacity")?.ok_or_else(missing)?,
+        budget: take(&mut options, "budget")?,
+        slow: take(&mut options, "slow")?.unwrap_or(false),
+    };
+    none_left(&options, "path, emulated, capacity, budget and slow").map(|()| order)
+}
+
+fn budget(name: String, mut options: HashMap<String, String>) -> Result<TierCommand> {
+    let missing = || Error::invalid("a tier has a budget that can be set, such as SET (budget = '4GiB')");
+    let budget = take(&mut options, "budget")?;
+    none_left(&options, "budget")?;
+    Ok(TierCommand::Budget(name, budget.ok_or_else(missing)?))
+}
+
+fn take<T: FromStr>(options: &mut HashMap<String, String>, key: &str) -> Result<Option<T>>
+where
+    T::Err: std::fmt::Display,
+{
+    let wrong = |value: String| move |error: T::Err| Error::invalid(format!("{key} = '{value}': {error}"));
+    options.remove(key).map(|value| value.parse().map_err(wrong(value))).transpose()
+}
+
+fn none_left(options: &HashMap<String, String>, known: &str) -> Result<()> {
+    let unknown = |key: &String| Error::invalid(format!("a tier has no option {key}; there are {known}"));
+    options.keys().min().map(unknown).map_or(Ok(()), Err)
+}
+
+impl TierCommand {
+    /// Carries it out. Blocks.
+    pub(super) fn run(&self, store: &Store) -> Result<()> {
+        match self {
+            Self::Add(order) => store.add_tier(order.clone().resolve(store.data_bytes())?)?,
+            Self::Budget(name, size) => store.tiering().set_budget(name, size.resolve(store.data_bytes()))?,
+            Self::Drain(name) => store.tiering().drain_tier(name)?,
+            Self::Resume(name) => store.tiering().resume_tier(name)?,
+            Self::Drop(name) => store.tiering().drop_tier(name)?,
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::panic)]
+    use super::super::hand::Said;
+    use super::super::parse::{Command, parse};
+    use super::*;
+
+    fn said(sql: &str) -> TierCommand {
+        match parse(sql).unwrap().command {
+            Command::Said(Said::Tier(command)) => command,
+            other => panic!("{sql}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn words_become_orders() {
+        let sql = "alter system add tier Nvm2 with (path = '/mnt/pmem1', capacity = '64GiB', budget '25%', slow);";
+        let TierCommand::Add(order) = said(sql) else { panic!() };
+        let (path, budget) = (Some(PathBuf::from("/mnt/pmem1")), Some(Size::Percent(25.0)));
+        let capacity = Size::Bytes(64 << 30);
+        assert_eq!(order, TierOrder { name: "nvm2".into(), path, emulated: false, capacity, budget, slow: true });
+        let TierCommand::Add(order) = said("alter system add tier e with (emulated = true, capacity = 4096)") else {
+            panic!()
+        };
+        assert!(order.emulated && order.capacity == Size::Bytes(4096));
+        assert!(
+            matches!(said("ALTER SYSTEM ALTER TIER dram SET (budget = '10%')"), TierCommand::Budget(name, _) if name == "dram")
+        );
+        assert!(matches!(said("alter system drain tier nvm"), TierCommand::Drain(name) if name == "nvm"));
+        assert!(matches!(said("alter system resume tier nvm;"), TierCommand::Resume(_)));
+        assert!(matches!(said("alter system drop tier \"nvm\""), TierCommand::Drop(_)));
+    }
+
+    #[test]
+    fn refusals_say_what_is_expected() {
+        for (sql, words) in [
+            ("alter system drain nvm", "TIER"),
+            ("alter system drain tier", "identifier"),
+            ("alter system drop tier nvm now", "EOF"),
+            ("alter system add tier a", "WITH (name = value"),
+            ("alter system add tier a with (emulated = true)", "needs a capacity"),
+            ("alter system add tier a with (emulated = perhaps, capacity = 1)", "emulated = 'perhaps'"),
+            ("alter system add tier a with (capacity = 'lots')", "is not a size"),
+            ("alter system add tier a with (capacity = 1, capacity = 2)", "given twice"),
+            ("alter system add tier a with (capacity = 1, kind = 'nvm')", "no option kind"),
+            ("alter system alter tier a set (capacity = 1)", "no option capacity"),
+            ("alter system alter tier a set budget = 1", "Expected: ("),
+            ("alter system move tier a", "SET tiering"),
+        ] {
+            let error = parse(sql).unwrap_err();
+            assert!(error.message().contains(words), "{sql}: {error}");
+        }
+    }
+}

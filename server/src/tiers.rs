@@ -1,0 +1,164 @@
+//! `terrace tiers`: the tiers of a running server, their budgets, new ones, and those that go.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use terrace_tier_store::store::TierOrder;
+
+use crate::error::{Error, Result};
+use crate::placement::{Output, parse, path_part, print_json};
+use crate::units::{Size, human_bytes};
+
+/// What to do.
+#[derive(Debug, Args)]
+pub struct Options {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Show the tiers, fastest first
+    List {
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Set the budget of a tier, until the server stops
+    Budget {
+        /// The tier
+        tier: String,
+        /// Bytes, a size, or a percentage of the bytes of all sealed data
+        budget: Size,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Add a memory tier, until the server stops
+    Add {
+        #[command(flatten)]
+        new: New,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Let a tier take nothing more; what lies there leaves with the next epochs
+    Drain {
+        /// The tier
+        tier: String,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Let a tier that was drained take segments again
+    Resume {
+        /// The tier
+        tier: String,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Take a drained tier away
+    Drop {
+        /// The tier
+        tier: String,
+        #[command(flatten)]
+        output: Output,
+    },
+}
+
+#[derive(Debug, Args)]
+struct New {
+    /// Its name: lower-case letters, digits and _
+    tier: String,
+    /// A pool file on a DAX mount, a folder there, a file on tmpfs, or a devdax device
+    #[arg(long, value_name = "PATH", required_unless_present = "emulated", conflicts_with = "emulated")]
+    path: Option<PathBuf>,
+    /// Memory of the server process in place of a device
+    #[arg(long)]
+    emulated: bool,
+    /// Size of the pool
+    #[arg(long, value_name = "SIZE")]
+    capacity: Size,
+    /// Bytes that segments may take [default: all of the pool]
+    #[arg(long, value_name = "SIZE")]
+    budget: Option<Size>,
+    /// Slow it down to the speed of a persistent memory module, for experiments
+    #[arg(long)]
+    slow: bool,
+}
+
+/// A tier as the server shows it.
+#[derive(Debug, Deserialize)]
+struct Tier {
+    name: String,
+    kind: String,
+    emulated: bool,
+    description: String,
+    state: String,
+    budget_bytes: Option<u64>,
+    used_bytes: u64,
+    placed_bytes: u64,
+    segments: u64,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// What the server refuses, in its words; [`Error::Unreachable`].
+pub fn run(options: &Options) -> Result<()> {
+    match &options.action {
+        Action::List { output } => {
+            let mut items: Vec<Value> = Vec::new();
+            output.server.pages("/api/v1/tiers", |item| {
+                items.push(item);
+                Ok(())
+            })?;
+            if output.json {
+                return print_json(&Value::Array(items));
+            }
+            items.into_iter().try_for_each(print)
+        }
+        Action::Budget { tier, budget, output } => change(tier, &json!({ "budget": budget }), output),
+        Action::Add { new, output } => {
+            let New { tier: name, path, emulated, capacity, budget, slow } = new;
+            let (name, path) = (name.clone(), path.clone());
+            let (emulated, capacity, budget, slow) = (*emulated, *capacity, *budget, *slow);
+            let order = serde_json::to_value(TierOrder { name, path, emulated, capacity, budget, slow });
+            let order = order.map_err(|e| Error::System(format!("cannot write the request: {e}")))?;
+            show(output.server.request("POST", "/api/v1/tiers", Some(&order))?, output)
+        }
+        Action::Drain { tier, output } => change(tier, &json!({ "draining": true }), output),
+        Action::Resume { tier, output } => change(tier, &json!({ "draining": false }), output),
+        Action::Drop { tier, output } => {
+            let answer = output.server.request("DELETE", &path(tier), None)?;
+            if output.json {
+                return print_json(&answer);
+            }
+            println!("dropped: {tier}");
+            Ok(())
+        }
+    }
+}
+
+fn path(tier: &str) -> String {
+    format!("/api/v1/tiers/{}", path_part(tier))
+}
+
+fn change(tier: &str, change: &Value, output: &Output) -> Result<()> {
+    show(output.server.request("PUT", &path(tier), Some(change))?, output)
+}
+
+fn show(answer: Value, output: &Output) -> Result<()> {
+    if output.json { print_json(&answer) } else { print(answer) }
+}
+
+fn print(answer: Value) -> Result<()> {
+    let Tier { name, kind, emulated, description, state, budget_bytes, used_bytes, placed_bytes, segments } =
+        parse(answer)?;
+    let budget = budget_bytes.map_or_else(|| "no limit".to_owned(), |bytes| format!("budget {}", human_bytes(bytes)));
+    let emulated = if emulated { ", emulated" } else { "" };
+    println!(
+        "{name}  {kind}{emulated}, {state}, {budget}, {} used, {segments} segments of {}\n    {description}",
+        human_bytes(used_bytes),
+        human_bytes(placed_bytes)
+    );
+    Ok(())
+}

@@ -1,0 +1,118 @@
+//! A memory tier that comes while the store is open.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::Store;
+use crate::error::{Error, Result};
+use crate::placement::check_name;
+use crate::tier::nvm::{Limiter, NvmBacking, NvmTier};
+use crate::tier::{Account, TierId};
+use crate::units::Size;
+
+/// What a new tier stands on. Nothing of it is kept: the next start knows the tiers that it is configured with.
+#[derive(Debug, Clone)]
+pub struct NewTier {
+    /// Name, as in SQL: lower-case letters, digits and `_`.
+    pub name: String,
+    /// What the pool stands on.
+    pub backing: NvmBacking,
+    /// Size of the pool in bytes.
+    pub capacity_bytes: u64,
+    /// Bytes that segments may take; `None`: all of the pool.
+    pub budget_bytes: Option<u64>,
+    /// Slows hand-outs down to a slower device's speed, for experiments.
+    pub limiter: Option<Limiter>,
+}
+
+/// A new tier as people write it, in SQL, over HTTP and on the command line.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TierOrder {
+    /// Name.
+    pub name: String,
+    /// A pool file on a DAX mount, a folder there, a file on tmpfs, or a devdax device.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<PathBuf>,
+    /// Memory of this process in place of a device.
+    #[serde(default)]
+    pub emulated: bool,
+    /// Size of the pool; a percentage, here and below, is of the bytes of all sealed data.
+    pub capacity: Size,
+    /// Bytes that segments may take; `None`: all of the pool.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget: Option<Size>,
+    /// Slows it down to the speed of a persistent memory module, for experiments.
+    #[serde(default)]
+    pub slow: bool,
+}
+
+impl TierOrder {
+    /// With its sizes in bytes.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] unless it says one thing that the tier stands on.
+    pub fn resolve(self, data_bytes: u64) -> Result<NewTier> {
+        let backing = match (self.path, self.emulated) {
+            (Some(path), false) => NvmBacking::Path(path),
+            (None, true) => NvmBacking::Emulated,
+            _ => {
+                let what = "needs a path (a pool file on a DAX mount or tmpfs, a devdax device), or emulated = true";
+                return Err(Error::Invalid(format!("tier '{}' {what}, one of them", self.name)));
+            }
+        };
+        Ok(NewTier {
+            name: self.name,
+            backing,
+            capacity_bytes: self.capacity.resolve(data_bytes),
+            budget_bytes: self.budget.map(|budget| budget.resolve(data_bytes)),
+            limiter: self.slow.then_some(Limiter::SLOW),
+        })
+    }
+}
+
+impl Store {
+    /// Bytes of all sealed data, each segment counted once: what a percentage in a budget is of.
+    pub fn data_bytes(&self) -> u64 {
+        self.tier_infos().iter().map(|tier| tier.placed_bytes).sum()
+    }
+
+    /// Maps a pool and adds it as a tier, beside statements; see [`crate::placement::Tiering::add_tier`].
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a name that is none, a budget above the capacity, a pool that cannot be opened, and what
+    /// [`crate::placement::Tiering::add_tier`] refuses.
+    pub fn add_tier(&self, new: NewTier) -> Result<()> {
+        let NewTier { name, backing, capacity_bytes, budget_bytes, limiter } = new;
+        check_name(&name)?;
+        let budget_bytes = budget_bytes.unwrap_or(capacity_bytes);
+        if budget_bytes > capacity_bytes {
+            return Err(Error::Invalid(format!(
+                "tier '{name}' has {capacity_bytes} bytes, a budget of {budget_bytes} does not fit"
+            )));
+        }
+        if self.tier_infos().iter().any(|known| known.name == name) {
+            return Err(Error::AlreadyExists { kind: "tier", name });
+        }
+        if backing == NvmBacking::Emulated {
+            self.tiering().check_memory(&name, capacity_bytes)?;
+        }
+        // With the whole pool while it is measured.
+        let account = Account::new(name.clone(), capacity_bytes);
+        let last = TierId(self.home_tier().0);
+        let tier = NvmTier::open(last, name.clone(), &backing, capacity_bytes, limiter, Arc::clone(&account));
+        let tier = tier.map_err(|error| match error {
+            Error::Invalid(why) => Error::Invalid(why),
+            Error::Locked { path, .. } => {
+                Error::Invalid(format!("NVM path {} is in use by another tier or process", path.display()))
+            }
+            other => Error::Invalid(format!("tier '{name}' cannot be opened: {other}")),
+        })?;
+        self.tiering().add_tier(Arc::new(tier), budget_bytes, capacity_bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests;
