@@ -127,7 +127,8 @@ fn any_crew_carries_out_each_move_once_reads_chunks_at_once_and_goes_on_after_a_
         queue
             .run(&moves, |number, verdict| assert_eq!(verdicts[number].replace(verdict), None, "{number} ended twice"));
         for (number, (verdict, relocation)) in verdicts.iter().zip(&moves).enumerate() {
-            let place = relocation.chunk.segments[relocation.column].resident.load_full().map(|resident| resident.tier);
+            let place =
+                relocation.chunk.segments[relocation.column].resident.load_full().map(|resident| resident.tier.id());
             match verdict.as_ref().unwrap() {
                 Verdict::Done { .. } => assert_eq!(place, Some(relocation.to)),
                 Verdict::Skipped(why) => assert!(why.contains("no such file") && number % 40 == 7, "{number}: {why}"),
