@@ -119,7 +119,10 @@ pub fn run(options: &Options) -> Result<()> {
         Action::Budget { tier, budget, output } => change(tier, &json!({ "budget": budget }), output),
         Action::Add { new, output } => {
             let New { tier: name, path, emulated, capacity, budget, slow } = new;
-            let (name, path) = (name.clone(), path.clone());
+            // As the caller sees it, not the server.
+            let path = path.as_ref().map(std::path::absolute).transpose();
+            let path = path.map_err(|e| Error::System(format!("cannot tell which path that is: {e}")))?;
+            let name = name.clone();
             let (emulated, capacity, budget, slow) = (*emulated, *capacity, *budget, *slow);
             let order = serde_json::to_value(TierOrder { name, path, emulated, capacity, budget, slow });
             let order = order.map_err(|e| Error::System(format!("cannot write the request: {e}")))?;

@@ -51,9 +51,7 @@ impl ScanSource {
 
     /// Notes that `bytes` of a segment are read in place on `tier`: an emulated device takes its time for it.
     pub(super) fn touch(&self, tier: TierId, bytes: u64) {
-        if let Some(tier) = self.store.memory_tiers().get(usize::from(tier.0)) {
-            tier.touch(bytes, 0);
-        }
+        self.store.touch(tier, bytes);
     }
 
     /// Columns of the table, and that of row positions where it was asked for.

@@ -14,6 +14,7 @@ pub mod file_bytes;
 pub mod files;
 pub mod handle;
 pub mod pool;
+mod priority;
 mod request;
 pub mod simulated;
 pub mod uring;
@@ -31,6 +32,7 @@ pub use file_bytes::FileBytes;
 pub use files::{FileSystem, RealFiles, SimulatedFiles};
 pub use handle::ReadHandle;
 pub use pool::BufferPool;
+pub(crate) use priority::give_way;
 
 use crate::error::{Error, Result};
 

@@ -115,6 +115,9 @@ pub fn try_move(tiers: &[Arc<dyn MemoryTier>], home: &dyn HomeTier, relocation: 
 /// [`try_move`].
 pub fn try_promote(tiers: &[Arc<dyn MemoryTier>], relocation: &Relocation, read: &ReadColumn) -> Result<Outcome> {
     let Relocation { chunk, column, to, .. } = relocation;
+    if !Arc::ptr_eq(chunk, &read.chunk) || *column != read.column {
+        return Err(Error::Invalid(format!("{} was to be moved, not what was read", chunk.place(*column))));
+    }
     let segment = segment_of(chunk, *column)?;
     if let Some(resident) = segment.resident.load_full() {
         let at = resident.tier.id();

@@ -6,6 +6,7 @@
 //! time, until readers let go of old copies. Every state in between is a valid placement.
 
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -14,6 +15,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::mover::{HomeTier, Outcome, Relocation, try_move, try_promote};
 use crate::clock::Clock;
+use crate::io::give_way;
 use crate::tier::ssd::ReadColumn;
 use crate::tier::{MemoryTier, TierId};
 
@@ -25,9 +27,6 @@ const NAP: Duration = Duration::from_millis(50);
 const LOOK_AHEAD: usize = 1024;
 /// Bytes that are read at once: what a device takes as one request.
 const TOGETHER_BYTES: u64 = 1 << 20;
-/// Nice value of a thread that works in the background: where all processors are wanted it gets one part in seventy, some
-/// ten megabytes a second.
-const NICE: libc::c_int = 19;
 
 /// How one move of a plan ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -105,10 +104,12 @@ impl MoveQueue<'_> {
                     tracing::warn!(%error, "no thread for moves");
                 }
             };
+            // What is only dropped is done at once.
+            let copies = moves.iter().filter(|relocation| usize::from(relocation.to.0) < self.tiers.len()).count();
             match self.crew {
                 Crew::Caller => {}
                 Crew::Background => spawn(true),
-                Crew::Threads(count) => (0..count).for_each(|_| spawn(false)),
+                Crew::Threads(count) => (0..count.min(copies)).for_each(|_| spawn(false)),
             }
         });
         // All of them, or what is left where no thread could be had.
@@ -131,7 +132,7 @@ impl MoveQueue<'_> {
             // What is only dropped takes no time, and is given up too.
             let start_us = self.clock.now_us().max(if copies { shift.free_at_us } else { 0 });
             shift.busy += 1;
-            let ended = MutexGuard::unlocked(&mut shift, || self.carry(batch, start_us));
+            let ended = MutexGuard::unlocked(&mut shift, || self.carry_safely(batch, start_us));
             shift.busy -= 1;
             let mut copied_bytes = 0;
             for ((number, relocation), verdict) in ended {
@@ -157,6 +158,15 @@ impl MoveQueue<'_> {
         }
     }
 
+    /// As [`Self::carry`]; a defect in one move leaves the crew whole, which waits for all of its members.
+    fn carry_safely(&self, batch: Vec<Numbered>, start_us: u64) -> Vec<(Numbered, Option<Verdict>)> {
+        let names = batch.clone();
+        catch_unwind(AssertUnwindSafe(|| self.carry(batch, start_us))).unwrap_or_else(|_| {
+            let verdict = || Some(Verdict::Skipped("an internal error; the server's log has it".into()));
+            names.into_iter().map(|one| (one, verdict())).collect()
+        })
+    }
+
     /// Carries out some moves, from `start_us` on; `None` for those whose target is full.
     fn carry(&self, batch: Vec<Numbered>, start_us: u64) -> Vec<(Numbered, Option<Verdict>)> {
         if !self.pace(start_us) {
@@ -174,6 +184,9 @@ impl MoveQueue<'_> {
             let verdict = match outcome {
                 Ok(Outcome::Moved) => {
                     Some(Verdict::Done { took_us: read_us + self.clock.now_us().saturating_sub(start_us) })
+                }
+                Ok(Outcome::Full) if self.is_drained(relocation.to) => {
+                    Some(Verdict::Skipped(format!("{} is drained", self.name(relocation.to))))
                 }
                 Ok(Outcome::Full) => None,
                 Ok(Outcome::Stale(at)) => {
@@ -198,7 +211,13 @@ impl MoveQueue<'_> {
         let (Some((_, first)), true) = (batch.first(), batch.len() > 1 && batch.iter().all(fits)) else { return read };
         let columns: Vec<usize> = batch.iter().map(|(_, relocation)| relocation.column).collect();
         let found = self.home.read(&first.chunk, &columns).unwrap_or_default();
-        read.iter_mut().zip(found).for_each(|(place, found)| *place = Some(found));
+        for found in found {
+            if let Some(place) =
+                columns.iter().position(|column| *column == found.column).and_then(|at| read.get_mut(at))
+            {
+                *place = Some(found);
+            }
+        }
         read
     }
 
@@ -253,6 +272,10 @@ impl MoveQueue<'_> {
         )
     }
 
+    fn is_drained(&self, tier: TierId) -> bool {
+        self.tiers.get(usize::from(tier.0)).is_some_and(|tier| tier.account().is_closed())
+    }
+
     fn name(&self, tier: TierId) -> &str {
         self.tiers.get(usize::from(tier.0)).map_or(self.home.name(), |tier| tier.name())
     }
@@ -280,13 +303,4 @@ fn batch(pending: &mut VecDeque<Numbered>, home: TierId) -> Vec<Numbered> {
         }
     }
     batch
-}
-
-/// Lowers the priority of the calling thread.
-fn give_way() {
-    // SAFETY: plain system calls without pointers; on Linux they concern the calling thread alone.
-    let refused = unsafe { libc::setpriority(libc::PRIO_PROCESS, libc::gettid() as libc::id_t, NICE) } != 0;
-    if refused {
-        tracing::debug!(error = %std::io::Error::last_os_error(), "moves run at the priority of queries");
-    }
 }

@@ -127,14 +127,15 @@ pub(super) fn in_scope(
 }
 
 impl Tiering {
-    /// Carries out an order as fast as it goes; waits for an epoch under way.
+    /// Carries out an order as fast as it goes. An epoch of the loop under way ends after the move it is at; one that somebody
+    /// asked for is waited for.
     ///
     /// # Errors
     /// [`Error::NotFound`] for table, tier and epoch; [`Error::Invalid`] when the placement is frozen, when the scope is
     /// empty, and when it cannot fit, with the figures.
     pub fn order(&self, order: &Order) -> Result<OrderReport> {
         let shared = &self.shared;
-        let mut turn = shared.turn.lock();
+        let mut turn = shared.turn_before(&shared.in_background);
         let host = shared.host()?;
         let host = host.as_ref();
         shared.cancel.store(false, std::sync::atomic::Ordering::Relaxed);

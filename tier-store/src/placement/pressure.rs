@@ -25,6 +25,7 @@ use super::tiering::{EpochRequest, Shared, TieringHost, epoch_record};
 use super::words::{bytes, figure, over_budget};
 use crate::error::{Error, Result};
 use crate::tier::TierId;
+use crate::tier::seat::Seat;
 
 /// What its epochs say asked for them.
 pub(super) const TRIGGER: &str = "memory pressure";
@@ -144,6 +145,8 @@ impl Shared {
     pub(super) fn run_relief(&self) {
         let mut free_at_us = 0;
         while let Some((tier, need)) = self.pressure.wait() {
+            // Positions may change while it waits.
+            let Some(seat) = self.host().ok().and_then(|host| seat(host.as_ref(), tier)) else { continue };
             let now_us = self.clock.now_us();
             if need != Need::Budget && now_us < free_at_us {
                 continue;
@@ -153,10 +156,10 @@ impl Shared {
                 // A load brings many segments.
                 Need::Load(_) => {
                     self.clock.sleep(LOAD_GATHERS);
-                    self.pressure.with_more(tier, need)
+                    self.pressure.with_more(seat.id(), need)
                 }
             };
-            match self.relieve(tier, need) {
+            match self.relieve(seat.id(), need) {
                 Ok(_) => {}
                 Err(Error::Cancelled) => return,
                 Err(error) => tracing::error!(%error, "no room is made before the next epoch"),
@@ -169,6 +172,7 @@ impl Shared {
 
     /// Makes room on a tier, as far as rules and modes let it; `None` when there was nothing to do.
     pub(super) fn relieve(&self, tier: TierId, need: Need) -> Result<Option<EpochReport>> {
+        let Some(seat) = seat(self.host()?.as_ref(), tier) else { return Ok(None) };
         let mut turn = match need {
             Need::Budget => self.turn.lock(),
             // The epoch under way decides better.
@@ -177,7 +181,7 @@ impl Shared {
                 None => return Ok(None),
             },
         };
-        let host = self.host()?;
+        let (host, tier) = (self.host()?, seat.id());
         let host = host.as_ref();
         self.cancel.store(false, Ordering::Relaxed);
         if self.is_stopping() {
@@ -211,6 +215,10 @@ impl Shared {
     ) -> Result<Option<EpochReport>> {
         let memory = host.memory_tiers();
         let Some(account) = memory.get(usize::from(tier.0)).map(|tier| tier.account()) else { return Ok(None) };
+        // What is drained leaves with epochs: other memory may be better than home.
+        if account.is_closed() {
+            return Ok(None);
+        }
         let (budget, wanted) = match need {
             Need::Budget => (account.limit_bytes(), 0),
             Need::Load(wanted) => (account.limit_bytes(), wanted.max(account.limit_bytes() / LOAD_SHARE)),
@@ -263,6 +271,10 @@ impl Shared {
         );
         Ok(Some(report))
     }
+}
+
+fn seat(host: &dyn TieringHost, tier: TierId) -> Option<Seat> {
+    host.memory_tiers().get(usize::from(tier.0)).map(|tier| tier.seat().clone())
 }
 
 /// True when tiers of memory below `tier` have room for all that is too much for it.

@@ -13,7 +13,10 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use parking_lot::MutexGuard;
 
 use super::calibrate::{TierProfile, keep_order, measure_tier};
 use super::mode::TieringMode;
@@ -23,6 +26,11 @@ use super::tiering::{Shared, Tiering, TieringHost};
 use super::words::bytes;
 use crate::error::{Error, Result};
 use crate::tier::{Account, MAX_TIERS, MemoryTier, MemoryTiers, TierId, TierKind};
+
+/// Between two looks at an epoch that is to give way.
+const SOON: Duration = Duration::from_millis(20);
+/// Why the loop goes on at once.
+const GIVEN_UP: &str = "an epoch was given up for nothing";
 
 /// Whether a tier takes segments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
@@ -102,27 +110,23 @@ impl Tiering {
     /// takes process memory that there is not beside the budget of DRAM, with the figures.
     pub fn add_tier(&self, tier: Arc<dyn MemoryTier>, budget_bytes: u64, max_budget_bytes: u64) -> Result<()> {
         let shared = &self.shared;
-        let mut rows = shared.rows.lock();
-        let _turn = shared.turn_for_tiers();
         let host = shared.host()?;
         let host = host.as_ref();
+        // No epoch is given up for what is refused.
+        shared.check_new(host, tier.as_ref())?;
+        let _turn = shared.turn_before(&shared.in_epoch);
+        let mut rows = shared.rows.lock();
+        shared.check_new(host, tier.as_ref()).inspect_err(|_| shared.wake(GIVEN_UP))?;
         let (memory, names) = (host.memory_tiers(), tier_names(host));
-        if names.iter().any(|name| name == tier.name()) {
-            return Err(Error::AlreadyExists { kind: "tier", name: tier.name().to_owned() });
-        }
-        if names.len() >= MAX_TIERS {
-            let names = names.join(", ");
-            return Err(Error::Invalid(format!("there are {MAX_TIERS} tiers, {names}, and there cannot be more")));
-        }
         let mut calibration = shared.calibrated(host)?;
-        shared.check_memory(&memory, (tier.name(), tier.memory_bytes()))?;
         let profile = measure_tier(tier.as_ref(), shared.clock.as_ref());
         tier.account().set_limit_bytes(budget_bytes);
         let at = place(&profile, &calibration.tiers);
         let (device, measured) = (profile.device.clone(), profile.measured);
         tracing::info!(tier = tier.name(), position = at, device, measured, "a tier is added");
         calibration.tiers.insert(at, profile);
-        keep_order(&mut calibration.tiers);
+        // Of the others nothing becomes untrue: they may outlive it.
+        keep_order(calibration.tiers.get_mut(..=at).unwrap_or_default());
         let mut tiers = memory.as_ref().clone();
         tiers.insert(at, Arc::clone(&tier));
         shared.change_tiers(host, (names, Arc::new(tiers)), &mut rows, calibration)?;
@@ -160,7 +164,9 @@ impl Tiering {
         })?;
         tier.account().close();
         tracing::info!(tier = name, bytes = tier.account().used_bytes(), "a tier is drained");
-        self.shared.give_up_epoch();
+        if self.shared.in_epoch.load(Ordering::Relaxed) {
+            self.shared.cancel.store(true, Ordering::Relaxed);
+        }
         self.shared.wake("a tier is drained");
         Ok(())
     }
@@ -188,16 +194,13 @@ impl Tiering {
     /// while segments or readers hold bytes of it, with the figures.
     pub fn drop_tier(&self, name: &str) -> Result<()> {
         let shared = &self.shared;
-        let mut rows = shared.rows.lock();
-        let _turn = shared.turn_for_tiers();
         let host = shared.host()?;
         let host = host.as_ref();
-        let tier = memory_tier(host, name, "dropped")?;
-        if tier.kind() == TierKind::Dram {
-            let what = "is process memory and cannot be dropped; drain it, or set its budget to 0";
-            return Err(Error::Invalid(format!("tier '{name}' {what}")));
-        }
-        shared.check_empty(host, tier.as_ref())?;
+        // While it is being drained, the epoch that does so goes on.
+        shared.droppable(host, name)?;
+        let _turn = shared.turn_before(&shared.in_epoch);
+        let mut rows = shared.rows.lock();
+        let tier = shared.droppable(host, name).inspect_err(|_| shared.wake(GIVEN_UP))?;
         let (memory, names) = (host.memory_tiers(), tier_names(host));
         let mut calibration = shared.calibrated(host)?;
         calibration.tiers.retain(|profile| profile.name != name);
@@ -212,17 +215,40 @@ impl Tiering {
 }
 
 impl Shared {
-    /// Nobody else plans or moves while it is held.
-    fn turn_for_tiers(&self) -> parking_lot::MutexGuard<'_, Option<u64>> {
-        self.give_up_epoch();
-        self.turn.lock()
+    /// The turn, for somebody who does not wait for an epoch: while `gives_way` says that one is under way, it ends after the
+    /// move it is at. Orders are waited for.
+    pub(super) fn turn_before(&self, gives_way: &AtomicBool) -> MutexGuard<'_, Option<u64>> {
+        loop {
+            if gives_way.load(Ordering::Relaxed) {
+                self.cancel.store(true, Ordering::Relaxed);
+            }
+            if let Some(turn) = self.turn.try_lock_for(SOON) {
+                return turn;
+            }
+        }
     }
 
-    /// Ends an epoch under way after the move it is at.
-    fn give_up_epoch(&self) {
-        if self.in_epoch.load(Ordering::Relaxed) {
-            self.cancel.store(true, Ordering::Relaxed);
+    /// Refuses a tier to come for its name, for there being too many, and for want of memory.
+    fn check_new(&self, host: &dyn TieringHost, tier: &dyn MemoryTier) -> Result<()> {
+        let names = tier_names(host);
+        if names.iter().any(|name| name == tier.name()) {
+            return Err(Error::AlreadyExists { kind: "tier", name: tier.name().to_owned() });
         }
+        if names.len() >= MAX_TIERS {
+            let names = names.join(", ");
+            return Err(Error::Invalid(format!("there are {MAX_TIERS} tiers, {names}, and there cannot be more")));
+        }
+        self.check_memory(&host.memory_tiers(), (tier.name(), tier.memory_bytes()))
+    }
+
+    /// The tier, if it can be dropped.
+    fn droppable(&self, host: &dyn TieringHost, name: &str) -> Result<Arc<dyn MemoryTier>> {
+        let tier = memory_tier(host, name, "dropped")?;
+        if tier.kind() == TierKind::Dram {
+            let what = "is process memory and cannot be dropped; drain it, or set its budget to 0";
+            return Err(Error::Invalid(format!("tier '{name}' {what}")));
+        }
+        self.check_empty(host, tier.as_ref()).map(|()| tier)
     }
 
     /// These tiers instead of those before, with what is known of them by their positions.
@@ -239,8 +265,8 @@ impl Shared {
             let name = before.get(usize::from(id.0))?;
             Some(TierId(names.iter().position(|known| known == name)? as u8))
         };
-        let (rows, anew) = rows.arrange(before.clone(), &names);
         host.save_calibration(&calibration)?;
+        let (rows, anew) = rows.arrange(before.clone(), &names);
         // Whoever asks something without the turn does so before or after.
         let _questions = self.questions.write();
         let mut known = self.calibration.write();

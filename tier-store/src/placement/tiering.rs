@@ -112,6 +112,8 @@ pub(super) const INTERVAL: &str = "interval";
 
 /// While one waits for its device, another copies.
 const MOVERS_PER_CORE: usize = 4;
+/// Each holds a mebibyte of reads, or one column, whatever the budget of reads: more would keep no device busier.
+const MOST_MOVERS: usize = 16;
 
 /// Settings of the loop.
 #[derive(Debug, Clone)]
@@ -154,7 +156,7 @@ impl Default for TieringOptions {
             seed: 0,
             mode: None,
             merge: MergeOptions::default(),
-            movers: MOVERS_PER_CORE * std::thread::available_parallelism().map_or(1, usize::from),
+            movers: MOST_MOVERS.min(MOVERS_PER_CORE * std::thread::available_parallelism().map_or(1, usize::from)),
         }
     }
 }
@@ -219,6 +221,8 @@ pub(super) struct Shared {
     pub(super) cancel: AtomicBool,
     /// An epoch is under way; an order that has the turn is none.
     pub(super) in_epoch: AtomicBool,
+    /// That it is one of the loop's own: it gives way to one that somebody asks for.
+    pub(super) in_background: AtomicBool,
     signal: Mutex<Signal>,
     wake: Condvar,
 }
@@ -263,6 +267,7 @@ impl Tiering {
             measuring: Mutex::default(),
             cancel: AtomicBool::new(false),
             in_epoch: AtomicBool::new(false),
+            in_background: AtomicBool::new(false),
             signal: Mutex::default(),
             wake: Condvar::new(),
             options,
@@ -362,7 +367,8 @@ impl Tiering {
         }
     }
 
-    /// Runs one epoch now and returns when its moves have ended. Waits for an epoch under way. Fails when the store is
+    /// Runs one epoch now and returns when its moves have ended. One with a rate, and a dry run, wait for an epoch under way;
+    /// others wait for what somebody asked for, and end one of the loop after the move it is at. Fails when the store is
     /// closing, when the plan cannot be made, or when its record cannot be saved (its moves are done then).
     pub fn run_epoch(&self, request: EpochRequest) -> Result<EpochReport> {
         self.shared.run_epoch(&request, true)
@@ -498,7 +504,12 @@ impl Shared {
     }
 
     fn run_epoch(&self, request: &EpochRequest, fold: bool) -> Result<EpochReport> {
-        let mut turn = self.turn.lock();
+        let background = request.bytes_per_s.is_some();
+        let mut turn = match background || request.dry_run {
+            true => self.turn.lock(),
+            // Where cores are scarce the loop's own epoch takes its time.
+            false => self.turn_before(&self.in_background),
+        };
         let host = self.host()?;
         self.cancel.store(false, Ordering::Relaxed);
         if self.is_stopping() {
@@ -508,8 +519,10 @@ impl Shared {
             self.control.read().check_not_frozen()?;
         }
         self.in_epoch.store(true, Ordering::Relaxed);
+        self.in_background.store(background, Ordering::Relaxed);
         let report = self.turn(host.as_ref(), request, fold, &mut turn);
         self.in_epoch.store(false, Ordering::Relaxed);
+        self.in_background.store(false, Ordering::Relaxed);
         let failed = u64::from(report.is_err());
         self.metrics.failures.fetch_add(failed, Ordering::Relaxed);
         report

@@ -251,6 +251,14 @@ impl Store {
         self.core.memory_tiers.load_full()
     }
 
+    /// Notes that `bytes` of a segment are read in place on `tier`: an emulated device takes its time for it. Once for each
+    /// slice of a scan, so nothing is shared for it.
+    pub fn touch(&self, tier: TierId, bytes: u64) {
+        if let Some(tier) = self.core.memory_tiers.load().get(usize::from(tier.0)) {
+            tier.touch(bytes, 0);
+        }
+    }
+
     /// Where the home stands among them: after the last.
     pub fn home_tier(&self) -> TierId {
         self.core.home_tier()

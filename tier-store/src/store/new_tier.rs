@@ -96,7 +96,7 @@ impl Store {
         if self.tier_infos().iter().any(|known| known.name == name) {
             return Err(Error::AlreadyExists { kind: "tier", name });
         }
-        if backing == NvmBacking::Emulated {
+        if backing.takes_memory() {
             self.tiering().check_memory(&name, capacity_bytes)?;
         }
         // With the whole pool while it is measured.

@@ -164,7 +164,7 @@ impl Core {
                     let home = TierId(tiers.len().saturating_sub(1) as u8);
                     let lies = segment.resident.load().as_ref().map_or(home, |resident| resident.tier.id());
                     let duty = scopes.duty(at, segment.column);
-                    // Of a tier that is not there now, nothing holds.
+                    // A rule on a tier that is not there now asks for nothing.
                     let holds = wanted.is_none()
                         || match rule.wish.kind {
                             RuleKind::Pin => duty.pin == Some(position),

@@ -35,6 +35,16 @@ pub enum NvmBacking {
     AllowNonDax(PathBuf),
 }
 
+impl NvmBacking {
+    /// True when its pool lies in this machine's memory: its own, or a file system's that is kept there.
+    pub fn takes_memory(&self) -> bool {
+        match self {
+            Self::Emulated => true,
+            Self::Path(path) | Self::AllowNonDax(path) => pool::on_tmpfs(path),
+        }
+    }
+}
+
 /// A mapped pool as a tier.
 #[derive(Debug)]
 pub struct NvmTier {

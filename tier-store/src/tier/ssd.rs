@@ -262,7 +262,9 @@ impl SsdTier {
         let (mut flights, mut planned) = (Vec::with_capacity(columns.len()), Vec::with_capacity(columns.len()));
         for (slot, column) in columns.iter().enumerate() {
             let flight = known.get(&segment(chunk, *column)?.column).and_then(Weak::upgrade);
-            let flight = flight.filter(|flight| !flight.failed());
+            // A move takes what is there, and no part in getting it: it may run at low priority.
+            let flight =
+                flight.filter(|flight| if admission == Admission::Move { flight.is_there() } else { !flight.failed() });
             if flight.is_none() {
                 let (home, declared) = undamaged(&file, chunk, *column)?;
                 let part = wanted.and_then(|wanted| Part::of(home, declared, chunk.rows as usize, wanted));

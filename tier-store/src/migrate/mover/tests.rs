@@ -57,6 +57,10 @@ fn a_move_copies_swaps_and_releases_with_the_last_reader() {
 
 #[test]
 fn full_tiers_exchange_segments_and_a_stubborn_reader_is_given_up_on() {
+    [Crew::Caller, Crew::Background, Crew::Threads(4)].into_iter().for_each(full_tiers_exchange_segments);
+}
+
+fn full_tiers_exchange_segments(crew: Crew) {
     let (home, tiers) = (FakeHome::default(), tiers(8192, 8192));
     let (a, b) = (home.add(1, 1), home.add(1, 2));
     let (clock, cancel) = (ManualClock::default(), AtomicBool::new(false));
@@ -67,7 +71,7 @@ fn full_tiers_exchange_segments_and_a_stubborn_reader_is_given_up_on() {
         cancel: &cancel,
         bytes_per_s: None,
         patience,
-        crew: Crew::Caller,
+        crew,
     };
     let run = |moves: &[Relocation]| {
         let mut verdicts = vec![None; moves.len()];

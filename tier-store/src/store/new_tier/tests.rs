@@ -257,13 +257,16 @@ fn scan(store: &Store, version: &TableVersion, seed: u64) {
     }
 }
 
-/// One step of a life: tiers, budgets, orders, epochs.
-fn step(store: &Store, random: &mut StdRng) {
+/// Kinds of steps.
+const STEPS: [&str; 7] = ["add", "drain", "resume", "drop", "budget", "bring", "epoch"];
+
+/// One step of a life: tiers, budgets, orders, epochs. Its kind, if it was not refused.
+fn step(store: &Store, random: &mut StdRng) -> Option<&'static str> {
     let memory: Vec<String> = store.memory_tiers().iter().map(|tier| tier.name().to_owned()).collect();
     let one = memory[random.random_range(0..memory.len())].clone();
     let tiering = store.tiering();
     // What is refused is refused whole; what it says is tested above.
-    match random.random_range(0..9) {
+    let (kind, done) = match random.random_range(0..9) {
         0 | 1 => {
             let backing = match random.random_bool(0.5) {
                 true => NvmBacking::Emulated,
@@ -272,26 +275,27 @@ fn step(store: &Store, random: &mut StdRng) {
             let name = format!("t{}", random.random_range(0..4));
             // Some come before others: those that are measured, and not slow.
             let limiter = random.random_bool(0.5).then_some(SLOW);
-            drop(store.add_tier(NewTier { backing, ..new(&name, random.random_range(1..6) * MIB / 8, limiter) }));
+            let tier = NewTier { backing, ..new(&name, random.random_range(1..6) * MIB / 8, limiter) };
+            ("add", store.add_tier(tier).is_ok())
         }
-        2 => drop(tiering.drain_tier(&one)),
-        3 => drop(tiering.resume_tier(&one)),
-        4 => drop(tiering.drop_tier(&one)),
+        2 => ("drain", tiering.drain_tier(&one).is_ok()),
+        3 => ("resume", tiering.resume_tier(&one).is_ok()),
+        4 => ("drop", tiering.drop_tier(&one).is_ok()),
         5 => {
             // Emptied before; readers let go soon.
             drop(tiering.drain_tier(&one));
             drop(tiering.run_epoch(EpochRequest::now("test")));
-            for _ in 0..50 {
-                if tiering.drop_tier(&one).is_ok() || one == "dram" {
-                    break;
-                }
+            let dropped = || {
                 store.core.clock.sleep(Duration::from_millis(1));
-            }
+                tiering.drop_tier(&one).is_ok()
+            };
+            ("drop", one != "dram" && (0..50).any(|_| dropped()))
         }
-        6 => drop(tiering.set_budget(&one, random.random_range(0..MIB / 4))),
-        7 => drop(bring(store, &one)),
-        _ => drop(tiering.run_epoch(EpochRequest::now("test"))),
-    }
+        6 => ("budget", tiering.set_budget(&one, random.random_range(0..MIB / 4)).is_ok()),
+        7 => ("bring", bring(store, &one).is_ok_and(|moved| moved > 0)),
+        _ => ("epoch", tiering.run_epoch(EpochRequest::now("test")).is_ok()),
+    };
+    done.then_some(kind)
 }
 
 /// What must hold whenever nobody is at work.
@@ -320,6 +324,7 @@ fn settled(store: &Store, table: &Table) {
 
 #[test]
 fn answers_are_the_same_while_tiers_come_and_go() {
+    let mut done = std::collections::BTreeSet::new();
     for seed in seeds(1..4) {
         println!("TERRACE_SEED={seed}");
         let dir = tempfile::tempdir().unwrap();
@@ -344,7 +349,7 @@ fn answers_are_the_same_while_tiers_come_and_go() {
             let mut seen = std::collections::BTreeSet::new();
             // Readers panic alone; the steps must end all the same.
             for _ in 0..150 {
-                step(&store, &mut random);
+                done.extend(step(&store, &mut random));
                 seen.insert(names(&store));
             }
             stop.store(true, Ordering::Relaxed);
@@ -367,4 +372,26 @@ fn answers_are_the_same_while_tiers_come_and_go() {
         assert_eq!(names(&store), ["dram", "ssd"]);
         whole(&store, &table);
     }
+    assert_eq!(done.len(), STEPS.len(), "{done:?} of {STEPS:?}");
+}
+
+#[test]
+fn what_is_known_of_other_tiers_stays_when_a_slow_one_comes_and_goes() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(options(dir.path(), false)).unwrap();
+    let table = filled(&store);
+    epoch(&store);
+    let known = |name: &str| {
+        let calibration = store.tiering().calibration().unwrap();
+        calibration.tiers.iter().find(|tier| tier.name == name).map(|tier| format!("{:?}", tier.cost))
+    };
+    let before = known("ssd");
+    assert!(before.is_some());
+    store.add_tier(new("slow", MIB, Some(SLOW))).unwrap();
+    assert_eq!(known("ssd"), before);
+    store.tiering().drain_tier("slow").unwrap();
+    epoch(&store);
+    store.tiering().drop_tier("slow").unwrap();
+    assert_eq!((known("ssd"), known("slow")), (before, None));
+    whole(&store, &table);
 }

@@ -97,3 +97,35 @@ fn values<F: Copy, T>(from: &[F], value: impl Fn(F) -> T) -> Vec<T> {
 fn values_avx2<F: Copy, T>(from: &[F], value: impl Fn(F) -> T) -> Vec<T> {
     values(from, value)
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use arrow::array::{Decimal32Array, Decimal64Array};
+    use rand::rngs::StdRng;
+    use rand::{Rng, SeedableRng};
+
+    use super::*;
+
+    #[test]
+    fn wide_registers_give_what_single_values_do() {
+        let mut rng = StdRng::seed_from_u64(5);
+        for len in [0, 1, 2, 7, 8, 33, 1000] {
+            let bytes: Vec<i8> = (0..len).map(|_| rng.random()).collect();
+            let ints: Vec<i32> = (0..len).map(|_| rng.random::<i32>() >> rng.random_range(0..32)).collect();
+            let longs: Vec<i64> = (0..len).map(|_| rng.random::<i64>() >> rng.random_range(0..64)).collect();
+            assert_eq!(mapped(&bytes, i64::from), values(&bytes, i64::from));
+            assert_eq!(mapped(&ints, i64::from), values(&ints, i64::from));
+            assert_eq!(mapped(&longs, |v| v as i8), values(&longs, |v| v as i8));
+            let narrow: ArrayRef = Arc::new(Decimal32Array::from(ints.clone()));
+            let wide = converted(&narrow, &DataType::Decimal128(38, 2)).unwrap();
+            assert_eq!(wide.data_type(), &DataType::Decimal128(38, 2));
+            let wide = wide.as_primitive::<Decimal128Type>().values().to_vec();
+            assert_eq!(wide, ints.iter().map(|v| i128::from(*v)).collect::<Vec<_>>());
+            let narrow: ArrayRef = Arc::new(Decimal64Array::from(longs.clone()));
+            let wide = converted(&narrow, &DataType::Decimal128(38, 0)).unwrap();
+            let wide = wide.as_primitive::<Decimal128Type>().values().to_vec();
+            assert_eq!(wide, longs.iter().map(|v| i128::from(*v)).collect::<Vec<_>>());
+        }
+    }
+}

@@ -354,6 +354,12 @@ fn statfs(file: &File) -> Option<libc::statfs> {
     unsafe { (libc::fstatfs(file.as_raw_fd(), found.as_mut_ptr()) == 0).then(|| found.assume_init()) }
 }
 
+/// True for a path on a file system in memory, whether there is a file or not.
+pub(super) fn on_tmpfs(path: &Path) -> bool {
+    let place = if path.exists() { Some(path) } else { path.parent() };
+    place.and_then(|place| File::open(place).ok()).is_some_and(|file| is_tmpfs(&file))
+}
+
 fn is_tmpfs(file: &File) -> bool {
     statfs(file).is_some_and(|found| found.f_type == libc::TMPFS_MAGIC)
 }

@@ -101,6 +101,11 @@ impl Flight {
         self.state.try_lock().is_some_and(|state| matches!(&*state, State::Done(Err(_))))
     }
 
+    /// True when it is read, verified and decoded, and nobody is at it now.
+    pub(super) fn is_there(&self) -> bool {
+        self.state.try_lock().is_some_and(|state| matches!(&*state, State::Done(Ok(_))))
+    }
+
     /// True when its bytes are there, or will never be.
     pub(super) fn is_ready(&self) -> bool {
         let pending = |read: &Read| matches!(read, Read::Pending(handle) if !handle.is_ready());
