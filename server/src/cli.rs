@@ -122,7 +122,7 @@ Examples:
     #[command(after_help = "\
 The same as ALTER SYSTEM ADD, ALTER, DRAIN, RESUME and DROP TIER in SQL. All of it happens while statements run, and holds
 until the server stops. A tier that is drained takes nothing more; what lies there goes to other tiers or home in epochs.
-It is refused while pins need the tier. Dropped is what is drained and holds nothing any more.
+A drain is refused while pins need the tier. A tier is dropped when it is drained and holds nothing any more.
 
 Examples:
   terrace tiers list
