@@ -2,9 +2,9 @@
 
 import json
 
-import pyarrow
 import pytest
 
+from helpers import numbers
 from server import Server, terrace
 
 ROWS = 200_000
@@ -17,14 +17,7 @@ def server(tmp_path_factory):
     settings = [word for key, price in PRICES.items() for word in ("--set", f"{key}={price}")]
     arguments = ["--dram-budget", "64MiB", "--nvm-emulated", "--nvm-capacity", "64MiB", "--set", "tiering.interval=1h"]
     with Server(tmp_path_factory.mktemp("advisor") / "data", *arguments, *settings) as server:
-        server.query("create table t (k bigint, x double, s varchar) with (cluster_by = 'k')")
-        table = pyarrow.table({
-            "k": pyarrow.array(range(ROWS), pyarrow.int64()),
-            "x": pyarrow.array([i * 0.5 for i in range(ROWS)], pyarrow.float64()),
-            "s": pyarrow.array([f"row {i}" for i in range(ROWS)], pyarrow.string()),
-        })
-        with server.connect() as connection, connection.cursor() as cursor:
-            cursor.adbc_ingest("t", table, mode="append")
+        numbers(server, ROWS, step=1, clustered=" with (cluster_by = 'k')")
         yield server
 
 

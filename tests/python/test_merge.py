@@ -5,13 +5,13 @@ import subprocess
 import time
 import urllib.request
 
-import pyarrow
 import pytest
 
+from helpers import STEP, numbers
 from server import BINARY, Server
 
 ROWS = 262_144
-CHUNK_KEYS = 65_536 * 7919
+CHUNK_KEYS = 65_536 * STEP
 BUDGET = 2 << 20  # four number columns of a chunk
 ALL = "select count(*) as n, sum(k) as k, sum(cast(x as decimal(20, 6))) as x, count(s) as s from t"
 
@@ -21,14 +21,7 @@ def loaded(tmp_path_factory):
     """A data directory with a table of four chunks, clustered by `k`; a number column of a chunk has 512 KiB."""
     folder = tmp_path_factory.mktemp("merge") / "data"
     with Server(folder, "--dram-budget", "0") as server:
-        server.query("create table t (k bigint, x double, s varchar)")
-        table = pyarrow.table({
-            "k": pyarrow.array([n * 7919 for n in range(ROWS)], pyarrow.int64()),
-            "x": pyarrow.array([n * 0.37 for n in range(ROWS)], pyarrow.float64()),
-            "s": pyarrow.array([f"row {n}" for n in range(ROWS)], pyarrow.string()),
-        })
-        with server.connect() as connection, connection.cursor() as cursor:
-            cursor.adbc_ingest("t", table, mode="append")
+        numbers(server, ROWS)
         server.stop()
     return folder
 

@@ -5,10 +5,9 @@ import io
 import json
 import urllib.request
 
-import pyarrow
 import pytest
 
-from helpers import eventually
+from helpers import eventually, numbers
 from server import Server, terrace
 
 ROWS = 200_000
@@ -20,14 +19,7 @@ ALL = "select count(*) as n, sum(k) as k, count(s) as s from t"
 def server(tmp_path):
     """A server with a table of four chunks, clustered by `k`."""
     with Server(tmp_path / "data", *ARGUMENTS) as server:
-        server.query("create table t (k bigint, x double, s varchar) with (cluster_by = 'k')")
-        table = pyarrow.table({
-            "k": pyarrow.array(range(ROWS), pyarrow.int64()),
-            "x": pyarrow.array([i * 0.5 for i in range(ROWS)], pyarrow.float64()),
-            "s": pyarrow.array([f"row {i}" for i in range(ROWS)], pyarrow.string()),
-        })
-        with server.connect() as connection, connection.cursor() as cursor:
-            cursor.adbc_ingest("t", table, mode="append")
+        numbers(server, ROWS, step=1, clustered=" with (cluster_by = 'k')")
         yield server
 
 

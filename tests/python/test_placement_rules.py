@@ -3,10 +3,9 @@
 import json
 import urllib.request
 
-import pyarrow
 import pytest
 
-from helpers import eventually
+from helpers import eventually, numbers
 from server import Server, terrace
 
 ROWS = 200_000
@@ -19,14 +18,7 @@ def server(tmp_path):
     arguments = ["--nvm-emulated", "--nvm-capacity", "64MiB", "--dram-budget", "64MiB", "--set", "tiering.interval=1h"]
     with Server(tmp_path / "data", *arguments) as server:
         server.arguments = arguments
-        server.query("create table t (k bigint, x double, s varchar)")
-        table = pyarrow.table({
-            "k": pyarrow.array(range(ROWS), pyarrow.int64()),
-            "x": pyarrow.array([i * 0.5 for i in range(ROWS)], pyarrow.float64()),
-            "s": pyarrow.array([f"row {i}" for i in range(ROWS)], pyarrow.string()),
-        })
-        with server.connect() as connection, connection.cursor() as cursor:
-            cursor.adbc_ingest("t", table, mode="append")
+        numbers(server, ROWS, step=1)
         yield server
 
 

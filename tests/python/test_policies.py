@@ -2,9 +2,9 @@
 
 import subprocess
 
-import pyarrow
 import pytest
 
+from helpers import STEP, numbers
 from server import BINARY, Server
 
 ROWS = 262_144
@@ -18,14 +18,7 @@ def data(tmp_path_factory):
     """A data directory with a table of four chunks, clustered by `k`; a number column of a chunk has 512 KiB."""
     folder = tmp_path_factory.mktemp("policies") / "data"
     with Server(folder) as server:
-        server.query("create table t (k bigint, x double, s varchar)")
-        table = pyarrow.table({
-            "k": pyarrow.array([n * 7919 for n in range(ROWS)], pyarrow.int64()),
-            "x": pyarrow.array([n * 0.37 for n in range(ROWS)], pyarrow.float64()),
-            "s": pyarrow.array([f"row {n}" for n in range(ROWS)], pyarrow.string()),
-        })
-        with server.connect() as connection, connection.cursor() as cursor:
-            cursor.adbc_ingest("t", table, mode="append")
+        numbers(server, ROWS)
     return folder
 
 
@@ -36,7 +29,7 @@ def start(folder, policy):
 
 def read(server, chunk, times=1):
     """Reads columns `k` and `x` of one chunk."""
-    first, last = chunk * 65_536 * 7919, ((chunk + 1) * 65_536 - 1) * 7919
+    first, last = chunk * 65_536 * STEP, ((chunk + 1) * 65_536 - 1) * STEP
     for _ in range(times):
         server.query(f"select sum(x) from t where k between {first} and {last}")
 

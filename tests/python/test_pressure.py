@@ -2,9 +2,9 @@
 
 import time
 
-import pyarrow
 import pytest
 
+from helpers import STEP, numbers
 from server import Server
 
 ROWS = 262_144
@@ -15,23 +15,13 @@ COLUMN = 512 << 10  # a number column of a chunk
 def server(tmp_path):
     """A table of four chunks, all number columns in DRAM; chunk 3 was read last."""
     with Server(tmp_path / "data", "--dram-budget", "64MiB", "--set", "tiering.interval=1h") as server:
-        load(server, "t", ROWS)
+        numbers(server, ROWS, texts=False)
         for chunk in range(4):
-            first, last = chunk * 65_536 * 7919, (chunk + 1) * 65_536 * 7919
+            first, last = chunk * 65_536 * STEP, (chunk + 1) * 65_536 * STEP
             server.query(f"select sum(x) from t where k >= {first} and k < {last}")
             server.epoch()
         assert in_dram(server) == 8
         yield server
-
-
-def load(server, name, rows):
-    server.query(f"create table {name} (k bigint, x double)")
-    table = pyarrow.table({
-        "k": pyarrow.array([n * 7919 for n in range(rows)], pyarrow.int64()),
-        "x": pyarrow.array([n * 0.37 for n in range(rows)], pyarrow.float64()),
-    })
-    with server.connect() as connection, connection.cursor() as cursor:
-        cursor.adbc_ingest(name, table, mode="append")
 
 
 def in_dram(server, name="t"):
@@ -78,15 +68,15 @@ def test_a_frozen_placement_stays_and_pins_do_too(server):
 def test_a_load_gets_the_room_of_what_nobody_reads_and_only_that(tmp_path):
     arguments = ["--dram-budget", str(4 * COLUMN), "--set", "tiering.interval=1h"]
     with Server(tmp_path / "data", *arguments) as server:
-        load(server, "a", ROWS // 4)
-        load(server, "b", ROWS // 4)
+        numbers(server, ROWS // 4, "a", texts=False)
+        numbers(server, ROWS // 4, "b", texts=False)
         assert in_dram(server, "a") + in_dram(server, "b") == 4
         server.query("select sum(k), sum(x) from a where k >= 0")
         server.epoch()
         assert in_dram(server, "a") == 2
-        load(server, "c", ROWS // 4)
+        numbers(server, ROWS // 4, "c", texts=False)
         eventually(lambda: in_dram(server, "b") == 0)
         reasons = server.query("select table_name, reason from system.moves where reason like 'memory pressure%'").to_pylist()
         assert {row["table_name"] for row in reasons} == {"b"} and "a load needs" in reasons[0]["reason"]
-        load(server, "d", ROWS // 4)
+        numbers(server, ROWS // 4, "d", texts=False)
         assert (in_dram(server, "a"), in_dram(server, "d")) == (2, 2)

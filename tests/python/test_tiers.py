@@ -4,10 +4,9 @@ import json
 import threading
 import urllib.request
 
-import pyarrow
 import pytest
 
-from helpers import eventually
+from helpers import eventually, numbers
 from server import Server, terrace
 
 ROWS = 200_000
@@ -17,14 +16,7 @@ ALL = "select count(*) as n, sum(k) as k, count(s) as s, max(s) as m from t"
 
 
 def fill(server):
-    server.query("create table t (k bigint, x double, s varchar) with (cluster_by = 'k')")
-    table = pyarrow.table({
-        "k": pyarrow.array(range(ROWS), pyarrow.int64()),
-        "x": pyarrow.array([i * 0.5 for i in range(ROWS)], pyarrow.float64()),
-        "s": pyarrow.array([f"row {i}" for i in range(ROWS)], pyarrow.string()),
-    })
-    with server.connect() as connection, connection.cursor() as cursor:
-        cursor.adbc_ingest("t", table, mode="append")
+    numbers(server, ROWS, step=1, clustered=" with (cluster_by = 'k')")
 
 
 @pytest.fixture
