@@ -24,8 +24,7 @@ use super::solver::{Method, gap};
 use super::tiering::{EpochRequest, Shared, TieringHost, epoch_record};
 use super::words::{bytes, figure, over_budget};
 use crate::error::{Error, Result};
-use crate::tier::TierId;
-use crate::tier::seat::Seat;
+use crate::tier::{Seat, TierId};
 
 /// What its epochs say asked for them.
 pub(super) const TRIGGER: &str = "memory pressure";
