@@ -71,8 +71,16 @@ impl LikePieces {
     }
 
     fn fits(&self, value: &str) -> bool {
-        let rest = value.as_bytes().strip_prefix(self.first.as_bytes());
-        let Some(mut rest) = rest.and_then(|rest| rest.strip_suffix(self.last.as_bytes())) else { return false };
+        let (first, last, mut rest) = (self.first.as_bytes(), self.last.as_bytes(), value.as_bytes());
+        // Comparing nothing is a call too: a third of TPC-H's Q13.
+        if !first.is_empty() {
+            let Some(behind) = rest.strip_prefix(first) else { return false };
+            rest = behind;
+        }
+        if !last.is_empty() {
+            let Some(before) = rest.strip_suffix(last) else { return false };
+            rest = before;
+        }
         for piece in &self.middle {
             let Some(place) = piece.find(rest) else { return false };
             rest = rest.get(place + piece.needle().len()..).unwrap_or_default();
