@@ -7,7 +7,7 @@ import urllib.request
 
 import pytest
 
-from helpers import eventually, numbers
+from helpers import STEP, eventually, numbers
 from server import Server, terrace
 
 ROWS = 200_000
@@ -19,7 +19,7 @@ ALL = "select count(*) as n, sum(k) as k, count(s) as s from t"
 def server(tmp_path):
     """A server with a table of four chunks, clustered by `k`."""
     with Server(tmp_path / "data", *ARGUMENTS) as server:
-        numbers(server, ROWS, step=1, clustered=" with (cluster_by = 'k')")
+        numbers(server, ROWS, clustered=" with (cluster_by = 'k')")
         yield server
 
 
@@ -111,18 +111,18 @@ def test_explanations_in_sql_http_and_on_the_command_line_are_the_same(server):
     at = ["--http-addr", server.http]
     every = rows(server, "explain placement t")
     assert len(every) == 12 and {row["tier"] for row in every} == {"dram"}
-    scoped = rows(server, "explain placement public.t columns (x, s) where k < 1000")
+    scoped = rows(server, f"explain placement public.t columns (x, s) where k < {1_000 * STEP}")
     assert [(row["chunk"], row["column_name"]) for row in scoped] == [(first, "x"), (first, "s")]
     assert "less" in scoped[0]["condition"], scoped[0]
     assert "pinned by rule 1 of public.t" in scoped[1]["why"] and scoped[1]["condition"] == "", scoped[1]
     assert scoped[1]["rules"].startswith("rule 1 of public.t, PIN COLUMNS (s)")
     path = "/api/v1/tables/t/explain-placement"
-    answer = server.request("POST", path, {"columns": ["x", "s"], "where": "k < 1000"})["items"]
+    answer = server.request("POST", path, {"columns": ["x", "s"], "where": f"k < {1_000 * STEP}"})["items"]
     assert [item["why"] for item in answer] == [row["why"] for row in scoped]
     assert [option["tier"] for option in answer[0]["options"]] == ["dram", "ssd"]
-    out = terrace("placement", "explain", "t", "--columns", "x,s", "--where", "k < 1000", *at).stdout
+    out = terrace("placement", "explain", "t", "--columns", "x,s", "--where", f"k < {1_000 * STEP}", *at).stdout
     assert all(row["why"] in out for row in scoped), out
-    said = json.loads(terrace("placement", "explain", "t", "--columns", "x,s", "--where", "k < 1000", "--json", *at).stdout)
+    said = json.loads(terrace("placement", "explain", "t", "--columns", "x,s", "--where", f"k < {1_000 * STEP}", "--json", *at).stdout)
     assert [(item["chunk"], item["why"]) for item in said["items"]] == [(item["chunk"], item["why"]) for item in answer]
     for sql, words in [
         ("explain placement nowhere", "'nowhere' does not exist"),
@@ -139,7 +139,7 @@ def test_explanations_in_sql_http_and_on_the_command_line_are_the_same(server):
 
 def test_a_query_is_explained_without_being_run(server):
     server.budget("dram", "0")
-    sql = "select sum(x) from t where k between 150000 and 199990"
+    sql = f"select sum(x) from t where k between {150_000 * STEP} and {199_990 * STEP}"
     for _ in range(20):  # so that it pays whatever calibration measured on a busy machine
         server.query(sql)
     server.epoch()
@@ -203,7 +203,7 @@ def test_modes_hold_in_sql_http_and_on_the_command_line_and_after_a_kill(server,
     with Server(tmp_path / "data", *ARGUMENTS) as server:
         assert "tiering is off" in terrace("placement", "mode", "--http-addr", server.http).stdout
         server.query("alter system set tiering = auto")
-        assert rows(server, ALL) == [{"n": ROWS, "k": ROWS * (ROWS - 1) // 2, "s": ROWS}]
+        assert rows(server, ALL) == [{"n": ROWS, "k": STEP * ROWS * (ROWS - 1) // 2, "s": ROWS}]
         for sql, words in [
             ("alter table t set (tiering = maybe)", "'auto', 'advise' or 'off'"),
             ("alter system set tiering = maybe", "auto, advise or off"),
@@ -269,8 +269,8 @@ def test_orders_move_once_and_say_what_became_of_it(server):
     assert "moved to dram" in outcome and "already on" in outcome, outcome
     assert columns(server) == {"x"}
     # What came and went since does not hold it up.
-    server.query("delete from t where k < 65536")
-    server.query("insert into t select k + 1000000, x, s from t where k < 100000")
+    server.query(f"delete from t where k < {65_536 * STEP}")
+    server.query(f"insert into t select k + {1_000_000 * STEP}, x, s from t where k < {100_000 * STEP}")
     server.query("optimize t")
     report = server.request("POST", "/api/v1/placement/roll-back", {"epoch": before})
     said = {row["what"]: row["segments"] for row in report["outcome"]}
@@ -288,7 +288,7 @@ def test_orders_move_once_and_say_what_became_of_it(server):
     assert server.tiers()["dram"]["used_bytes"] <= 1600 << 10
     outcome = server.request("POST", "/api/v1/tables/t/bring-back", {"tier": "ssd"})["outcome"]
     assert any(row["what"] == "moved to ssd" for row in outcome) and where(server) == set()
-    assert rows(server, "warm up t columns (k) where k >= 1000000")[0]["outcome"] == "moved to dram"
+    assert rows(server, f"warm up t columns (k) where k >= {1_000_000 * STEP}")[0]["outcome"] == "moved to dram"
 
 
 def test_the_log_says_what_moves_brought_survives_and_is_exported(server, tmp_path):
