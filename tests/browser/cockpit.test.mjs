@@ -93,10 +93,10 @@ test("a budget changed on the page is changed in the server, and the epoch obeys
   await sql("FREEZE PLACEMENT"); // what is too much for a lower budget would leave at once
   const card = page.locator('.tier[data-name="dram"]');
   await card.locator("input").fill("nonsense");
-  await card.locator("button").click();
+  await card.getByRole("button", { name: "set the budget of dram" }).click();
   await card.locator(".said.bad").filter({ hasText: "not a size" }).waitFor();
   await card.locator("input").fill("4MiB");
-  await card.locator("button").click();
+  await card.getByRole("button", { name: "set the budget of dram" }).click();
   await card.locator(".said").filter({ hasText: "now 4.00 MiB" }).waitFor();
   await page.locator("#curve .mark").filter({ hasText: "now 4.00 MiB" }).waitFor({ state: "attached" });
   const dram = async () => (await api("tiers")).items.find((t) => t.name === "dram");
@@ -120,6 +120,18 @@ test("a budget changed on the page is changed in the server, and the epoch obeys
   const row = page.locator("#moves tr").first();
   assert.match(await row.textContent(), new RegExp(`${newest.column} #${newest.chunk}`));
   assert.ok(newest.reason.length > 10 && (await row.textContent()).includes(newest.reason), newest.reason);
+});
+
+test("a tier is drained on the page and resumed", async () => {
+  const card = page.locator('.tier[data-name="nvm"]');
+  const state = async () => (await api("tiers")).items.find((tier) => tier.name === "nvm").state;
+  assert.equal(await state(), "active");
+  await card.getByRole("button", { name: "drain nvm" }).click();
+  await card.getByRole("button", { name: "resume nvm" }).waitFor();
+  assert.match(await state(), /drain/);
+  await card.getByRole("button", { name: "resume nvm" }).click();
+  await card.getByRole("button", { name: "drain nvm" }).waitFor();
+  assert.equal(await state(), "active");
 });
 
 test("a running query is seen and can be cancelled", { timeout: 60000 }, async () => {
