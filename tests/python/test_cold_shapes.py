@@ -211,18 +211,8 @@ def test_statements_of_twenty_times_the_read_budget(tmp_path):
             found = server.query("SELECT k, s FROM t ORDER BY v").column("k")
             assert pc.sum(found).as_py() == total and (found[0].as_py() * 7919) % 3000017 == 1
 
-        def alone(work):
-            # Rarely one partition of a sort holds what the other needs to merge: refused then, and tried again.
-            for _ in range(3):
-                try:
-                    return work()
-                except adbc_driver_manager.Error as error:
-                    if "needs more memory" not in str(error):
-                        raise
-            raise AssertionError("refused three times with nothing beside it")
-
-        alone(join)
-        alone(sort)
+        join()
+        sort()
         problems = []
 
         def together(work):
