@@ -13,6 +13,8 @@ mod exact;
 mod peak;
 mod round;
 
+use round::Rounded;
+
 use crate::error::{Error, Result};
 
 /// A placement problem. Row `i` of a matrix is segment `i`, its columns are the tiers; the last tier is the home.
@@ -187,6 +189,7 @@ struct Choice {
     tier: usize,
     /// Cost and price of its bytes there.
     reduced: f64,
+    second_tier: usize,
     /// The same on the second best tier.
     second: f64,
     /// Its bytes there.
@@ -196,15 +199,15 @@ struct Choice {
 impl Choice {
     #[inline]
     fn at(prices: &[f64], (costs, bytes): (&[f64], &[f64])) -> Self {
-        let mut best = Self { tier: 0, reduced: f64::INFINITY, second: f64::INFINITY, bytes: 0.0 };
+        let mut best = Self { tier: 0, reduced: f64::INFINITY, second_tier: 0, second: f64::INFINITY, bytes: 0.0 };
         let (mut bytes, mut prices) = (bytes.iter(), prices.iter());
         for (tier, cost) in costs.iter().enumerate() {
             let (Some(bytes), Some(price)) = (bytes.next(), prices.next()) else { break };
             let reduced = cost + price * bytes;
             if reduced < best.reduced {
-                best = Self { tier, reduced, second: best.reduced, bytes: *bytes };
+                best = Self { tier, reduced, second_tier: best.tier, second: best.reduced, bytes: *bytes };
             } else if reduced < best.second {
-                best.second = reduced;
+                (best.second_tier, best.second) = (tier, reduced);
             }
         }
         best
@@ -229,9 +232,9 @@ pub fn solve(instance: &Instance, prices: Option<&[f64]>, effort: Effort) -> Res
     }
     let dual = dual::maximise(&instance, prices, effort.evaluations);
     let (prices, mut bound) = dual.unwrap_or_else(|| (vec![0.0; instance.tiers()], f64::NEG_INFINITY));
-    let mut choice = round::by_prices(&instance, &prices);
-    round::fill(&instance, &mut choice);
-    let exact = exact::improve(&instance, &prices, &mut choice, effort.nodes);
+    let Rounded { mut choice, mut room, regrets } = round::by_prices(&instance, &prices);
+    round::fill(&instance, &mut choice, &mut room);
+    let exact = exact::improve(&instance, &prices, &regrets, (&mut choice, room), effort.nodes);
     let (mut method, mut objective) = (Method::Lagrange, instance.objective(&choice));
     if !bound.is_finite() || !objective.is_finite() || !instance.fits(&choice) {
         method = Method::Greedy;
@@ -248,7 +251,8 @@ pub fn solve(instance: &Instance, prices: Option<&[f64]>, effort: Effort) -> Res
 /// By falling benefit per byte, the room that is left filled up. Always feasible.
 pub fn greedy(instance: &Instance) -> Vec<u8> {
     let mut choice = round::by_density(instance);
-    round::fill(instance, &mut choice);
+    let mut room = instance.room(&choice);
+    round::fill(instance, &mut choice, &mut room);
     choice
 }
 

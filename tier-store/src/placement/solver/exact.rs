@@ -3,7 +3,7 @@
 //! All other segments keep their tier. A small instance is its own core, so its answer is optimal when the search ends
 //! within its nodes (compare Dreseler 2021, section 7.2.4, which searches all segments).
 
-use super::{Choice, Instance};
+use super::Instance;
 
 /// Segments in the core.
 const CORE: usize = 28;
@@ -27,14 +27,21 @@ struct Search<'a> {
 }
 
 /// Improves `choice` in place; true when this proved it optimal for the whole instance.
-pub(super) fn improve(instance: &Instance, prices: &[f64], choice: &mut [u8], nodes: usize) -> bool {
+///
+/// `regrets` are those at `prices`, `room` is what `choice` leaves.
+pub(super) fn improve(
+    instance: &Instance,
+    prices: &[f64],
+    regrets: &[f64],
+    (choice, mut room): (&mut [u8], Vec<f64>),
+    nodes: usize,
+) -> bool {
     let segments = instance.segments();
-    let core = core(instance.rows().map(|row| Choice::at(prices, row).regret()));
+    let core = core(regrets.iter().copied());
     let mut items: Vec<Item> =
         core.into_iter().map(|(regret, segment)| item(instance, prices, segment, regret)).collect();
     // The most decided first: they prune best.
     items.sort_by(|a, b| b.regret.total_cmp(&a.regret).then(a.segment.cmp(&b.segment)));
-    let mut room = instance.room(choice);
     let mut best = Vec::with_capacity(items.len());
     let mut best_cost = 0.0;
     for item in &items {
