@@ -28,6 +28,13 @@ use crate::tpch;
 
 /// Optane's bandwidth as a share of DRAM's, and its latency above DRAM's 80 ns at five times that.
 const NVM: Limiter = Limiter { bandwidth_ratio: 0.35, base_bytes_per_us: 9_800.0, random_latency_ns: 320 };
+const NOT_IN_Q6: [&str; 5] = [
+    "lineitem PIN COLUMNS (l_orderkey, l_partkey, l_suppkey, l_tax, l_commitdate, l_receiptdate, l_comment)",
+    "orders PIN",
+    "partsupp PIN",
+    "part PIN",
+    "customer PIN",
+];
 const QUERY_MEMORY_BYTES: u64 = 8 << 30;
 
 /// The side.
@@ -209,18 +216,21 @@ impl Terrace {
             .with("moved_bytes", moved.load(Ordering::Relaxed) as f64))
     }
 
-    /// Changes the budget between all and what is in use now, at the rate of a server's own epochs, until told to stop.
+    /// Pins what Q6 does not read to DRAM and to the SSD in turn, and moves it at the rate of a server's own epochs, until
+    /// told to stop. Rules, not heat, so that every epoch has something to move.
     fn move_to_and_fro(&self, stop: &AtomicBool, moved: &AtomicU64) -> Result<()> {
-        let store = self.engine.store();
-        let tiering = store.tiering();
-        let all = total_bytes(store) as f64 * 1.1 + 67e6;
-        let small = total_bytes(store) as f64 * 0.3;
+        let tiering = self.engine.store().tiering();
         while !stop.load(Ordering::Relaxed) {
-            for budget in [all, small] {
-                tiering.set_budget("dram", budget as u64)?;
+            for tier in ["dram", "ssd"] {
+                for what in NOT_IN_Q6 {
+                    self.sql(&format!("ALTER TABLE {what} TO {tier}"))?;
+                }
                 let bytes_per_s = TieringOptions::default().background_bytes_per_s;
                 let report = tiering.run_epoch(EpochRequest { bytes_per_s, ..EpochRequest::now("benchmark") })?;
                 moved.fetch_add(report.epoch.moved_bytes, Ordering::Relaxed);
+                if stop.load(Ordering::Relaxed) {
+                    break;
+                }
             }
         }
         Ok(())
