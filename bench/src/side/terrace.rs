@@ -5,8 +5,8 @@ mod heat;
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Instant;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use futures::StreamExt;
 use rand::rngs::StdRng;
@@ -14,9 +14,10 @@ use rand::{Rng, SeedableRng};
 use roaring::RoaringTreemap;
 use terrace_planner_ext::engine::{Engine, EngineOptions, Session};
 use terrace_tier_store::placement::PolicyKind;
-use terrace_tier_store::placement::tiering::{EpochRequest, TieringOptions};
+use terrace_tier_store::placement::tiering::EpochRequest;
 use terrace_tier_store::store::NvmOptions;
 use terrace_tier_store::table::{ChunkEntry, TableName};
+use terrace_tier_store::tier::TierId;
 use terrace_tier_store::tier::nvm::{Limiter, NvmBacking};
 use terrace_tier_store::{Store, StoreOptions};
 use tokio::runtime::Runtime;
@@ -28,6 +29,9 @@ use crate::tpch;
 
 /// Optane's bandwidth as a share of DRAM's, and its latency above DRAM's 80 ns at five times that.
 const NVM: Limiter = Limiter { bandwidth_ratio: 0.35, base_bytes_per_us: 9_800.0, random_latency_ns: 320 };
+/// Between two epochs of a loop that shall have as much to move as it may.
+const EPOCH: Duration = Duration::from_secs(1);
+const NAP: Duration = Duration::from_millis(20);
 const NOT_IN_Q6: [&str; 5] = [
     "lineitem PIN COLUMNS (l_orderkey, l_partkey, l_suppkey, l_tax, l_commitdate, l_receiptdate, l_comment)",
     "orders PIN",
@@ -197,40 +201,45 @@ impl Terrace {
     }
 
     fn latencies(&self, count: usize, moving: bool) -> Result<Sample> {
-        let (stop, moved) = (AtomicBool::new(!moving), AtomicU64::new(0));
-        let query = tpch::query("q6").unwrap_or_default();
+        let (stop, tiering) = (AtomicBool::new(!moving), self.engine.store().tiering());
+        let moved = || {
+            tiering.metrics().moved_bytes(TierId(0), TierId(1)) + tiering.metrics().moved_bytes(TierId(1), TierId(0))
+        };
+        let (query, before) = (tpch::query("q6").unwrap_or_default(), moved());
+        if moving {
+            tiering.start(EPOCH)?;
+        }
         let start = Instant::now();
         let mut times = std::thread::scope(|scope| {
-            let mover = scope.spawn(|| self.move_to_and_fro(&stop, &moved));
+            let rules = scope.spawn(|| self.send_to_and_fro(&stop));
             let times: Result<Vec<f64>> = (0..count).map(|_| Ok(self.sql(query)?.ms)).collect();
             stop.store(true, Ordering::Relaxed);
-            self.engine.store().tiering().cancel();
-            mover.join().map_err(|_| Error::failed("the mover ended abnormally".to_owned()))??;
+            rules.join().map_err(|_| Error::failed("the thread that changes rules ended abnormally".to_owned()))??;
             times
         })?;
+        let took_ms = ms_since(start);
+        tiering.stop();
         times.sort_by(f64::total_cmp);
         let at = |share: f64| times.get(((times.len() as f64 * share) as usize).min(times.len() - 1)).copied();
-        Ok(Sample::new(ms_since(start))
+        Ok(Sample::new(took_ms)
             .with("p50_ms", at(0.5).unwrap_or(f64::NAN))
             .with("p99_ms", at(0.99).unwrap_or(f64::NAN))
-            .with("moved_bytes", moved.load(Ordering::Relaxed) as f64))
+            .with("moved_bytes", (moved() - before) as f64))
     }
 
-    /// Pins what Q6 does not read to DRAM and to the SSD in turn, and moves it at the rate of a server's own epochs, until
-    /// told to stop. Rules, not heat, so that every epoch has something to move.
-    fn move_to_and_fro(&self, stop: &AtomicBool, moved: &AtomicU64) -> Result<()> {
-        let tiering = self.engine.store().tiering();
-        while !stop.load(Ordering::Relaxed) {
-            for tier in ["dram", "ssd"] {
-                for what in NOT_IN_Q6 {
-                    self.sql(&format!("ALTER TABLE {what} TO {tier}"))?;
-                }
-                let bytes_per_s = TieringOptions::default().background_bytes_per_s;
-                let report = tiering.run_epoch(EpochRequest { bytes_per_s, ..EpochRequest::now("benchmark") })?;
-                moved.fetch_add(report.epoch.moved_bytes, Ordering::Relaxed);
-                if stop.load(Ordering::Relaxed) {
-                    break;
-                }
+    /// Pins what Q6 does not read to DRAM and to the SSD in turn, until told to stop; the loop moves it, at the rate that a
+    /// server has by default. Rules, not heat, so that every epoch has something to move.
+    fn send_to_and_fro(&self, stop: &AtomicBool) -> Result<()> {
+        for tier in ["dram", "ssd"].into_iter().cycle() {
+            if stop.load(Ordering::Relaxed) {
+                break;
+            }
+            for what in NOT_IN_Q6 {
+                self.sql(&format!("ALTER TABLE {what} TO {tier}"))?;
+            }
+            let changed = Instant::now();
+            while changed.elapsed() < EPOCH && !stop.load(Ordering::Relaxed) {
+                std::thread::sleep(NAP);
             }
         }
         Ok(())

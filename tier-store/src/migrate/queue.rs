@@ -15,7 +15,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::mover::{HomeTier, Outcome, Relocation, try_move, try_promote};
 use crate::clock::Clock;
-use crate::io::give_way;
+use crate::io::{Nice, give_way};
 use crate::tier::ssd::ReadColumn;
 use crate::tier::{MemoryTier, TierId};
 
@@ -96,7 +96,7 @@ impl MoveQueue<'_> {
                 let thread = std::thread::Builder::new().name("terrace-mover".into());
                 let body = move || {
                     if background {
-                        give_way();
+                        give_way(Nice::Moving);
                     }
                     work();
                 };

@@ -32,6 +32,7 @@ use super::words::bytes;
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::heat::decay::{Heat, SegmentHeat, SegmentKey};
+use crate::io::{Nice, give_way};
 use crate::migrate::{Crew, HomeTier, MoveQueue, Relocation, Verdict};
 use crate::table::{ChunkEntry, Rules, TableId, TableStatistics};
 use crate::tier::ssd::ReadColumn;
@@ -111,7 +112,7 @@ pub trait TieringHost: Send + Sync {
 pub(super) const INTERVAL: &str = "interval";
 
 /// While one waits for its device, another copies.
-const MOVERS_PER_CORE: usize = 4;
+const MOVERS_PER_CORE: usize = 2;
 /// Each holds a mebibyte of reads, or one column, whatever the budget of reads: more would keep no device busier.
 const MOST_MOVERS: usize = 16;
 
@@ -471,6 +472,7 @@ impl Shared {
     }
 
     fn run_loop(&self) {
+        give_way(Nice::Planning);
         loop {
             let mut signal = self.signal.lock();
             if signal.stop {
