@@ -32,7 +32,7 @@ pub use file_bytes::FileBytes;
 pub use files::{FileSystem, RealFiles, SimulatedFiles};
 pub use handle::ReadHandle;
 pub use pool::BufferPool;
-pub(crate) use priority::{Nice, give_way};
+pub(crate) use priority::{Priority, give_way};
 
 use crate::error::{Error, Result};
 

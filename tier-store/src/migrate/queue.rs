@@ -15,7 +15,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::mover::{HomeTier, Outcome, Relocation, try_move, try_promote};
 use crate::clock::Clock;
-use crate::io::{Nice, give_way};
+use crate::io::{Priority, give_way};
 use crate::tier::ssd::ReadColumn;
 use crate::tier::{MemoryTier, TierId};
 
@@ -23,6 +23,8 @@ use crate::tier::{MemoryTier, TierId};
 const POLL: Duration = Duration::from_millis(2);
 /// The longest sleep between two looks at the cancel flag.
 const NAP: Duration = Duration::from_millis(50);
+/// A crew that leaves the processor to others gets help when nothing ended for so long.
+const STALLED: Duration = Duration::from_millis(250);
 /// How many later moves are looked through for more of the same chunk.
 const LOOK_AHEAD: usize = 1024;
 /// Bytes that are read at once: what a device takes as one request.
@@ -45,7 +47,8 @@ pub enum Verdict {
 pub enum Crew {
     /// The calling thread: in order, one after the other.
     Caller,
-    /// One thread that leaves the processor to others, where they want it.
+    /// One thread that leaves the processor to others, where they want it. The calling one helps with a few moves a second
+    /// when it gets nowhere, so that also a server that is never idle follows its workload.
     Background,
     /// So many threads: while one copies, others read.
     Threads(usize),
@@ -83,6 +86,12 @@ struct Shift<F> {
     ended: F,
 }
 
+impl<F> Shift<F> {
+    fn goes_on(&self) -> bool {
+        !self.pending.is_empty() || self.busy > 0
+    }
+}
+
 impl MoveQueue<'_> {
     /// Carries out `moves`, begun in order but for neighbours on disk; tells `ended` the position and verdict of each, once.
     /// Returns when all have ended.
@@ -92,24 +101,27 @@ impl MoveQueue<'_> {
         let (shift, changed) = (Mutex::new(shift), Condvar::new());
         let work = &|| self.work(&shift, &changed);
         std::thread::scope(|scope| {
-            let spawn = |background: bool| {
+            let spawn = |background: bool| -> bool {
                 let thread = std::thread::Builder::new().name("terrace-mover".into());
                 let body = move || {
                     if background {
-                        give_way(Nice::Moving);
+                        give_way(Priority::Moving);
                     }
                     work();
                 };
-                if let Err(error) = thread.spawn_scoped(scope, body) {
-                    tracing::warn!(%error, "no thread for moves");
-                }
+                let spawned = thread.spawn_scoped(scope, body);
+                spawned.inspect_err(|error| tracing::warn!(%error, "no thread for moves")).is_ok()
             };
             // What is only dropped is done at once.
             let copies = moves.iter().filter(|relocation| usize::from(relocation.to.0) < self.tiers.len()).count();
             match self.crew {
                 Crew::Caller => {}
-                Crew::Background => spawn(true),
-                Crew::Threads(count) => (0..count.min(copies)).for_each(|_| spawn(false)),
+                Crew::Background => {
+                    if spawn(true) {
+                        self.help(&shift, &changed);
+                    }
+                }
+                Crew::Threads(count) => (0..count.min(copies)).for_each(|_| _ = spawn(false)),
             }
         });
         // All of them, or what is left where no thread could be had.
@@ -118,44 +130,59 @@ impl MoveQueue<'_> {
 
     fn work<F: FnMut(usize, Verdict)>(&self, shift: &Mutex<Shift<F>>, changed: &Condvar) {
         let mut shift = shift.lock();
-        while !shift.pending.is_empty() || shift.busy > 0 {
-            if shift.pending.is_empty() || (shift.full >= shift.pending.len() && shift.busy > 0) {
-                changed.wait(&mut shift);
-                continue;
+        while shift.goes_on() {
+            self.step(&mut shift, changed);
+        }
+    }
+
+    /// Waits for the end of another thread's work, and does some of it where that stands still but for the rate.
+    fn help<F: FnMut(usize, Verdict)>(&self, shift: &Mutex<Shift<F>>, changed: &Condvar) {
+        let mut shift = shift.lock();
+        while shift.goes_on() {
+            let stalled = changed.wait_for(&mut shift, STALLED).timed_out();
+            if stalled && !shift.pending.is_empty() && shift.free_at_us <= self.clock.now_us() {
+                self.step(&mut shift, changed);
             }
-            if shift.full >= shift.pending.len() {
-                self.wait_for_room(&mut shift);
-                continue;
-            }
-            let batch = batch(&mut shift.pending, TierId(self.tiers.len() as u8));
-            let copies = batch.iter().any(|(_, relocation)| usize::from(relocation.to.0) < self.tiers.len());
-            // What is only dropped takes no time, and is given up too.
-            let start_us = self.clock.now_us().max(if copies { shift.free_at_us } else { 0 });
-            shift.busy += 1;
-            let ended = MutexGuard::unlocked(&mut shift, || self.carry_safely(batch, start_us));
-            shift.busy -= 1;
-            let mut copied_bytes = 0;
-            for ((number, relocation), verdict) in ended {
-                match verdict {
-                    Some(verdict) => {
-                        if copies && matches!(verdict, Verdict::Done { .. }) {
-                            copied_bytes += relocation.bytes();
-                        }
-                        (shift.full, shift.waited) = (0, Duration::ZERO);
-                        (shift.ended)(number, verdict);
+        }
+    }
+
+    /// Carries out what is next, or waits for others to.
+    fn step<F: FnMut(usize, Verdict)>(&self, shift: &mut MutexGuard<'_, Shift<F>>, changed: &Condvar) {
+        if shift.pending.is_empty() || (shift.full >= shift.pending.len() && shift.busy > 0) {
+            changed.wait(shift);
+            return;
+        }
+        if shift.full >= shift.pending.len() {
+            self.wait_for_room(shift);
+            return;
+        }
+        let batch = batch(&mut shift.pending, TierId(self.tiers.len() as u8));
+        let copies = batch.iter().any(|(_, relocation)| usize::from(relocation.to.0) < self.tiers.len());
+        // What is only dropped takes no time, and is given up too.
+        let start_us = self.clock.now_us().max(if copies { shift.free_at_us } else { 0 });
+        shift.busy += 1;
+        let ended = MutexGuard::unlocked(shift, || self.carry_safely(batch, start_us));
+        shift.busy -= 1;
+        let mut copied_bytes = 0;
+        for ((number, relocation), verdict) in ended {
+            match verdict {
+                Some(verdict) => {
+                    if copies && matches!(verdict, Verdict::Done { .. }) {
+                        copied_bytes += relocation.bytes();
                     }
-                    None => {
-                        shift.full += 1;
-                        shift.pending.push_back((number, relocation));
-                    }
+                    (shift.full, shift.waited) = (0, Duration::ZERO);
+                    (shift.ended)(number, verdict);
+                }
+                None => {
+                    shift.full += 1;
+                    shift.pending.push_back((number, relocation));
                 }
             }
-            if let Some(rate) = self.bytes_per_s.filter(|_| copied_bytes > 0) {
-                shift.free_at_us =
-                    shift.free_at_us.max(start_us) + copied_bytes.saturating_mul(1_000_000) / rate.max(1);
-            }
-            changed.notify_all();
         }
+        if let Some(rate) = self.bytes_per_s.filter(|_| copied_bytes > 0) {
+            shift.free_at_us = shift.free_at_us.max(start_us) + copied_bytes.saturating_mul(1_000_000) / rate.max(1);
+        }
+        changed.notify_all();
     }
 
     /// As [`Self::carry`]; a defect in one move leaves the crew whole, which waits for all of its members.

@@ -32,7 +32,7 @@ use super::words::bytes;
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::heat::decay::{Heat, SegmentHeat, SegmentKey};
-use crate::io::{Nice, give_way};
+use crate::io::{Priority, give_way};
 use crate::migrate::{Crew, HomeTier, MoveQueue, Relocation, Verdict};
 use crate::table::{ChunkEntry, Rules, TableId, TableStatistics};
 use crate::tier::ssd::ReadColumn;
@@ -472,7 +472,7 @@ impl Shared {
     }
 
     fn run_loop(&self) {
-        give_way(Nice::Planning);
+        give_way(Priority::Planning);
         loop {
             let mut signal = self.signal.lock();
             if signal.stop {

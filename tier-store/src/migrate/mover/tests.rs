@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use arrow::array::{AsArray, Int64Array};
@@ -93,6 +93,64 @@ fn full_tiers_exchange_segments(crew: Crew) {
     assert!(run(&[relocation(&a, 0, NVM, DRAM)]).iter().all(done));
     cancel.store(true, Ordering::Relaxed);
     assert_eq!(run(&[relocation(&b, 0, SSD, NVM)]), [Verdict::Skipped("cancelled".into())]);
+}
+
+/// A home whose reads stand still in the crew's own thread until all other moves have ended.
+struct Stuck {
+    home: FakeHome,
+    ended: AtomicUsize,
+    others: usize,
+}
+
+impl HomeTier for Stuck {
+    fn name(&self) -> &str {
+        "ssd"
+    }
+    fn account(&self) -> &Arc<Account> {
+        self.home.account()
+    }
+    fn describe(&self) -> String {
+        self.home.describe()
+    }
+    fn probe(&self) -> Option<Probe> {
+        None
+    }
+    fn check(&self, chunk: &Arc<Chunk>) -> Result<()> {
+        self.home.check(chunk)
+    }
+    fn read(&self, chunk: &Arc<Chunk>, columns: &[usize]) -> Result<Vec<ReadColumn>> {
+        let clock = SystemClock::default();
+        while std::thread::current().name() == Some("terrace-mover") && self.ended.load(Ordering::Relaxed) < self.others
+        {
+            if clock.now_us() > 20_000_000 {
+                return Err(Error::Cancelled);
+            }
+            clock.sleep(Duration::from_millis(1));
+        }
+        HomeTier::read(&self.home, chunk, columns)
+    }
+}
+
+#[test]
+fn a_background_crew_that_gets_no_processor_is_helped() {
+    let home = Stuck { home: FakeHome::default(), ended: AtomicUsize::new(0), others: 3 };
+    let (tiers, cancel, clock) = (tiers(1 << 20, 0), AtomicBool::new(false), SystemClock::default());
+    let moves: Vec<_> = (0..4).map(|id| relocation(&home.home.add(1, id), 0, SSD, DRAM)).collect();
+    let queue = MoveQueue {
+        tiers: &tiers,
+        home: &home,
+        clock: &clock,
+        cancel: &cancel,
+        bytes_per_s: Some(1 << 30),
+        patience: Duration::ZERO,
+        crew: Crew::Background,
+    };
+    let mut verdicts = Vec::new();
+    queue.run(&moves, |_, verdict| {
+        verdicts.push(verdict);
+        home.ended.fetch_add(1, Ordering::Relaxed);
+    });
+    assert!(verdicts.len() == 4 && verdicts.iter().all(|v| matches!(v, Verdict::Done { .. })), "{verdicts:?}");
 }
 
 #[test]
