@@ -16,8 +16,8 @@ use crate::side::SideSpec;
 
 const AGAINST_DEVICE: Target = Target::above(0.8, 0.9);
 const NOTICED: Target = Target::below(1.2, 1.05);
-const QUERIES: u32 = 400;
-const QUICK_QUERIES: u32 = 50;
+const QUERIES: u32 = 1000;
+const QUICK_QUERIES: u32 = 100;
 const PIN: &str = "sql ALTER TABLE lineitem PIN COLUMNS (l_shipdate, l_discount, l_quantity, l_extendedprice) TO dram";
 
 /// Both parts.
