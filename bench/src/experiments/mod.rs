@@ -3,6 +3,7 @@
 mod access;
 mod advisor;
 mod budgets;
+mod contest;
 mod counters;
 mod dram_saved;
 mod heat_maps;

@@ -124,18 +124,8 @@ pub struct Placed {
 impl Placed {
     /// Starts it with `share` of all bytes in DRAM, the rest on NVM or on SSD.
     pub fn start(bench: &mut Bench, name: &str, scale: f64, share: f64, nvm: bool) -> Result<Self> {
-        Self::start_with(bench, name, (scale, share), (PolicyKind::Optimal, nvm))
-    }
-
-    /// The same, placed by a policy.
-    pub fn start_with(
-        bench: &mut Bench,
-        name: &str,
-        (scale, share): (f64, f64),
-        (policy, nvm): (PolicyKind, bool),
-    ) -> Result<Self> {
         let store = bench.dataset(scale)?.clone_store()?;
-        let spec = SideSpec::Terrace { store: store.path(), threads: bench.threads, nvm, policy };
+        let spec = SideSpec::Terrace { store: store.path(), threads: bench.threads, nvm, policy: PolicyKind::Optimal };
         let mut child = Child::start(name, &spec)?;
         for query in tpch::names() {
             child.ask(&query)?;

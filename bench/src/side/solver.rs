@@ -28,7 +28,8 @@ pub fn random(rng: &mut StdRng, segments: usize) -> Instance {
     for _ in 0..segments {
         let bytes = rng.random_range(4e3..1e6_f64).floor();
         total += bytes;
-        instance.bytes.extend([bytes; TIERS]);
+        // At home a segment takes nothing more.
+        instance.bytes.extend((1..=TIERS).map(|tier| if tier < TIERS { bytes } else { 0.0 }));
         instance.costs.extend(costs(rng, bytes));
     }
     instance.capacities = vec![total * 0.05, total * 0.1, total * 0.2, f64::INFINITY];

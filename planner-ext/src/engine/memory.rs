@@ -6,13 +6,16 @@
 //!
 //! Two rules keep an operator that spills from failing beside another one of its statement:
 //!
-//! - **What an operator gave back is kept for its statement's merges.** A sort frees the bytes of its runs when the runs
-//!   hand their batches on, and its merge, which cannot spill, asks for them again when it takes them (DataFusion 55
-//!   sorts/sort.rs `sort_batch_stream`, sorts/builder.rs `push_batch`). The batches exist all the while. So bytes that
-//!   one spilling operator gave back count as held for all others that spill, until that operator takes them again, one
-//!   that cannot spill takes as many, or it ends.
+//! - **What a sort's runs hand on is kept for its merge.** A sort frees the bytes of its runs when the runs hand their
+//!   batches on, and its merge, which cannot spill, asks for them again when it takes them (DataFusion 55 sorts/sort.rs
+//!   `sort_batch_stream`, sorts/builder.rs `push_batch`). The batches exist all the while, so for other sorts of the
+//!   statement these bytes count as used, until the sort takes them again itself, or its merge takes as many or begins to
+//!   give some back: then it has seen every run.
 //! - **Who holds little may take of the last fifth**: an operator that holds nothing cannot spill to make room, it
 //!   fails. Up to a thirty-second of the limit each is granted while nine tenths are not full.
+//!
+//! Refused all the same: what needs more than a thirty-second at once while others hold four fifths, and merges and joins
+//! once all is taken.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -54,11 +57,7 @@ impl QueryMemory {
 
     /// A pool for one statement.
     pub(super) fn statement_pool(self: &Arc<Self>) -> Arc<dyn MemoryPool> {
-        Arc::new(StatementPool {
-            shared: Arc::clone(self),
-            used_bytes: AtomicUsize::new(0),
-            spilling: Mutex::default(),
-        })
+        Arc::new(StatementPool { shared: Arc::clone(self), used_bytes: AtomicUsize::new(0), held: Mutex::default() })
     }
 
     fn add(&self, bytes: usize) {
@@ -78,11 +77,69 @@ impl QueryMemory {
     }
 }
 
-/// What one operator that can spill holds, and gave back without anyone taking it since.
+/// What DataFusion calls the consumers of a sort: the one of its runs, and the one of its merge, registered after it.
+const SORT: &str = "ExternalSorter[";
+const MERGE: &str = "ExternalSorterMerge[";
+
+/// A sort of one partition.
+#[derive(Debug)]
+struct Sort {
+    /// The partition, as it stands in the names.
+    partition: String,
+    runs: usize,
+    merge: Option<usize>,
+    /// Bytes that the runs gave back and the merge has not taken.
+    handed_on_bytes: usize,
+}
+
+/// What a statement's operators hold.
 #[derive(Debug, Default)]
-struct Spilling {
-    held_bytes: usize,
-    given_back_bytes: usize,
+struct Held {
+    /// Bytes of each operator that can spill and has asked for some, by the id of its consumer.
+    spilling: HashMap<usize, usize>,
+    sorts: Vec<Sort>,
+}
+
+impl Held {
+    fn sort_of_runs(&mut self, id: usize) -> Option<&mut Sort> {
+        self.sorts.iter_mut().find(|sort| sort.runs == id)
+    }
+
+    fn sort_of_merge(&mut self, id: usize) -> Option<&mut Sort> {
+        self.sorts.iter_mut().find(|sort| sort.merge == Some(id))
+    }
+
+    /// The most that all statements may hold for `consumer`, which can spill, to be granted `additional` bytes.
+    fn limit(&self, whole: usize, consumer: &MemoryConsumer, additional: usize) -> usize {
+        let held = self.spilling.get(&consumer.id()).copied().unwrap_or(0);
+        if held.saturating_add(additional) <= whole / 32 {
+            return whole - whole / 10;
+        }
+        let is_sort = self.sorts.iter().any(|sort| sort.runs == consumer.id());
+        let others = self.sorts.iter().filter(|sort| is_sort && sort.runs != consumer.id());
+        (whole - whole / 5).saturating_sub(others.map(|sort| sort.handed_on_bytes).sum())
+    }
+
+    fn grown(&mut self, consumer: &MemoryConsumer, bytes: usize) {
+        if consumer.can_spill() {
+            *self.spilling.entry(consumer.id()).or_default() += bytes;
+        }
+        let id = consumer.id();
+        if let Some(sort) = self.sorts.iter_mut().find(|sort| sort.runs == id || sort.merge == Some(id)) {
+            sort.handed_on_bytes = sort.handed_on_bytes.saturating_sub(bytes);
+        }
+    }
+
+    fn shrunk(&mut self, consumer: &MemoryConsumer, bytes: usize) {
+        if let Some(held) = self.spilling.get_mut(&consumer.id()) {
+            *held = held.saturating_sub(bytes);
+        }
+        if let Some(sort) = self.sort_of_runs(consumer.id()) {
+            sort.handed_on_bytes += bytes;
+        } else if let Some(sort) = self.sort_of_merge(consumer.id()) {
+            sort.handed_on_bytes = 0;
+        }
+    }
 }
 
 /// The pool of one statement.
@@ -90,39 +147,7 @@ struct Spilling {
 struct StatementPool {
     shared: Arc<QueryMemory>,
     used_bytes: AtomicUsize,
-    /// Operators that can spill and have asked for memory, by the id of their consumer.
-    spilling: Mutex<HashMap<usize, Spilling>>,
-}
-
-impl StatementPool {
-    /// The most that all statements may hold for `consumer`, which can spill, to be granted `additional` bytes.
-    fn spilling_limit(&self, spilling: &HashMap<usize, Spilling>, consumer: usize, additional: usize) -> usize {
-        let whole = self.shared.limit_bytes;
-        let held = spilling.get(&consumer).map_or(0, |own| own.held_bytes);
-        if held.saturating_add(additional) <= whole / 32 {
-            return whole - whole / 10;
-        }
-        let kept: usize =
-            spilling.iter().filter(|(id, _)| **id != consumer).map(|(_, other)| other.given_back_bytes).sum();
-        (whole - whole / 5).saturating_sub(kept)
-    }
-
-    /// Counts bytes that `consumer` was granted.
-    fn granted(&self, spilling: &mut HashMap<usize, Spilling>, consumer: &MemoryConsumer, additional: usize) {
-        self.used_bytes.fetch_add(additional, Ordering::Relaxed);
-        if consumer.can_spill() {
-            let own = spilling.entry(consumer.id()).or_default();
-            own.held_bytes += additional;
-            own.given_back_bytes = own.given_back_bytes.saturating_sub(additional);
-            return;
-        }
-        let mut taken = additional;
-        for other in spilling.values_mut() {
-            let part = taken.min(other.given_back_bytes);
-            other.given_back_bytes -= part;
-            taken -= part;
-        }
-    }
+    held: Mutex<Held>,
 }
 
 impl fmt::Display for StatementPool {
@@ -136,20 +161,37 @@ impl MemoryPool for StatementPool {
         "statement"
     }
 
+    fn register(&self, consumer: &MemoryConsumer) {
+        let mut held = self.held.lock();
+        if let Some(partition) = consumer.name().strip_prefix(SORT) {
+            let partition = partition.to_owned();
+            held.sorts.push(Sort { partition, runs: consumer.id(), merge: None, handed_on_bytes: 0 });
+        } else if let Some(partition) = consumer.name().strip_prefix(MERGE) {
+            let mut latest = held.sorts.iter_mut().rev();
+            if let Some(sort) = latest.find(|sort| sort.merge.is_none() && sort.partition == partition) {
+                sort.merge = Some(consumer.id());
+            }
+        }
+    }
+
     fn unregister(&self, consumer: &MemoryConsumer) {
-        self.spilling.lock().remove(&consumer.id());
+        let mut held = self.held.lock();
+        held.spilling.remove(&consumer.id());
+        // The runs end before the merge has taken what they handed on.
+        let ends = |sort: &Sort| sort.merge.map_or(sort.runs == consumer.id(), |merge| merge == consumer.id());
+        held.sorts.retain(|sort| !ends(sort));
     }
 
     fn grow(&self, reservation: &MemoryReservation, additional: usize) {
+        let mut held = self.held.lock();
         self.shared.add(additional);
-        self.granted(&mut self.spilling.lock(), reservation.consumer(), additional);
+        self.used_bytes.fetch_add(additional, Ordering::Relaxed);
+        held.grown(reservation.consumer(), additional);
     }
 
     fn shrink(&self, reservation: &MemoryReservation, shrink: usize) {
-        if let Some(own) = self.spilling.lock().get_mut(&reservation.consumer().id()) {
-            own.held_bytes = own.held_bytes.saturating_sub(shrink);
-            own.given_back_bytes += shrink;
-        }
+        let mut held = self.held.lock();
+        held.shrunk(reservation.consumer(), shrink);
         self.used_bytes.fetch_sub(shrink, Ordering::Relaxed);
         self.shared.sub(shrink);
     }
@@ -157,9 +199,8 @@ impl MemoryPool for StatementPool {
     fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> Result<()> {
         let consumer = reservation.consumer();
         let whole = self.shared.limit_bytes;
-        let mut spilling = self.spilling.lock();
-        let limit =
-            if consumer.can_spill() { self.spilling_limit(&spilling, consumer.id(), additional) } else { whole };
+        let mut held = self.held.lock();
+        let limit = if consumer.can_spill() { held.limit(whole, consumer, additional) } else { whole };
         self.shared.try_add(additional, limit).map_err(|used| {
             DataFusionError::ResourcesExhausted(format!(
                 "{} asked for {additional} bytes; this statement holds {}, all statements {used} of {whole}",
@@ -167,7 +208,8 @@ impl MemoryPool for StatementPool {
                 self.reserved(),
             ))
         })?;
-        self.granted(&mut spilling, consumer, additional);
+        self.used_bytes.fetch_add(additional, Ordering::Relaxed);
+        held.grown(consumer, additional);
         Ok(())
     }
 
@@ -182,6 +224,7 @@ impl MemoryPool for StatementPool {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     const LIMIT: u64 = 3_200;
@@ -192,18 +235,23 @@ mod tests {
         (memory, pool)
     }
 
-    fn operator(pool: &Arc<dyn MemoryPool>, can_spill: bool) -> MemoryReservation {
-        MemoryConsumer::new("operator").with_can_spill(can_spill).register(pool)
+    fn operator(pool: &Arc<dyn MemoryPool>, name: &str, can_spill: bool) -> MemoryReservation {
+        MemoryConsumer::new(name).with_can_spill(can_spill).register(pool)
+    }
+
+    fn sort(pool: &Arc<dyn MemoryPool>, partition: usize) -> (MemoryReservation, MemoryReservation) {
+        let runs = operator(pool, &format!("ExternalSorter[{partition}]"), true);
+        (runs, operator(pool, &format!("ExternalSorterMerge[{partition}]"), false))
     }
 
     #[test]
     fn what_a_sort_hands_on_its_merge_finds_again() {
         let (memory, pool) = pool();
-        let (first, second, merge) = (operator(&pool, true), operator(&pool, true), operator(&pool, false));
+        let ((first, merge), (second, _other)) = (sort(&pool, 0), sort(&pool, 1));
         first.try_grow(1_280).unwrap();
         second.try_grow(1_000).unwrap();
-        // The runs of the first hand their batches on, and the second still has rows coming in.
-        first.free();
+        // The runs of the first hand their batches on and end, and the second still has rows coming in.
+        drop(first);
         second.try_grow(280).unwrap();
         second.try_grow(1).unwrap_err();
         // The merge finds the room of its runs, and a little more.
@@ -218,24 +266,36 @@ mod tests {
     }
 
     #[test]
-    fn bytes_given_back_are_free_again_once_their_operator_ended() {
+    fn what_is_handed_on_is_kept_from_sorts_alone_and_until_the_merge_gives_back_or_ends() {
         let (memory, pool) = pool();
-        let (first, second) = (operator(&pool, true), operator(&pool, true));
+        let ((first, merge), (second, other)) = (sort(&pool, 0), sort(&pool, 1));
+        let aggregate = operator(&pool, "GroupedHashAggregateStream[0]", true);
+        first.try_grow(2_000).unwrap();
+        first.free();
+        second.try_grow(600).unwrap_err();
+        // What sorts itself takes its own again, and others are no sorts.
         first.try_grow(2_560).unwrap();
         first.free();
-        first.try_grow(2_560).unwrap();
-        first.free();
-        second.try_grow(500).unwrap_err();
-        drop(first);
-        second.try_grow(2_560).unwrap();
-        drop(second);
+        aggregate.try_grow(2_560).unwrap();
+        aggregate.free();
+        // Half of what is freed was not handed on: the merge has seen every run once it gives back.
+        merge.try_grow(1_000).unwrap();
+        second.try_grow(600).unwrap_err();
+        merge.shrink(1);
+        second.try_grow(1_500).unwrap();
+        second.free();
+        first.try_grow(500).unwrap_err();
+        drop((second, other));
+        first.try_grow(500).unwrap();
+        drop((first, merge, aggregate));
         assert_eq!(memory.used_bytes(), 0);
     }
 
     #[test]
     fn who_holds_little_finds_room_beside_who_holds_all() {
         let (_, pool) = pool();
-        let (large, small, join) = (operator(&pool, true), operator(&pool, true), operator(&pool, false));
+        let [large, small] = [0, 1].map(|_| operator(&pool, "operator", true));
+        let join = operator(&pool, "join", false);
         large.try_grow(2_560).unwrap();
         large.try_grow(1).unwrap_err();
         small.try_grow(101).unwrap_err();

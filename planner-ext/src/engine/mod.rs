@@ -87,6 +87,9 @@ pub const SYSTEM_SCHEMA: &str = "system";
 /// Schema of the tables that describe the catalog, as the SQL standard has them.
 pub const INFORMATION_SCHEMA: &str = "information_schema";
 
+/// Sorted runs that a spilled sort reads at once: as many as there is memory for would leave none to those that still sort.
+const MERGED_RUNS: usize = 16;
+
 /// Limits and places of an engine.
 #[derive(Debug, Clone)]
 pub struct EngineOptions {
@@ -213,7 +216,9 @@ impl Engine {
         let memory = QueryMemory::new(options.query_memory_bytes);
         let (io, reading) = (Arc::clone(store.ssd().io()), Arc::clone(store.ssd().io_account()));
         let spilled = SpillSpace::new(spill, options.spill_bytes, io, reading);
-        let disk = DiskManagerBuilder::default().with_temp_file_factory(Arc::new(SpillFactory(Arc::clone(&spilled))));
+        let disk = DiskManagerBuilder::default()
+            .with_temp_file_factory(Arc::new(SpillFactory(Arc::clone(&spilled))))
+            .with_max_spill_merge_fan_in(MERGED_RUNS);
         let runtime = RuntimeEnvBuilder::new()
             .with_memory_pool(memory.statement_pool())
             .with_disk_manager_builder(disk)

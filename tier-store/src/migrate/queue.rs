@@ -23,8 +23,12 @@ use crate::tier::{MemoryTier, TierId};
 const POLL: Duration = Duration::from_millis(2);
 /// The longest sleep between two looks at the cancel flag.
 const NAP: Duration = Duration::from_millis(50);
-/// A crew that leaves the processor to others gets help when nothing ended for so long.
-const STALLED: Duration = Duration::from_millis(250);
+/// How often a crew that leaves the processor to others is looked after.
+const WATCH: Duration = Duration::from_millis(250);
+/// It needs no help when it moved so many bytes, or so many segments, since the last look.
+const ENOUGH: (u64, u64) = (4 << 20, 64);
+/// The help it gets otherwise.
+const HELP: Duration = Duration::from_millis(10);
 /// How many later moves are looked through for more of the same chunk.
 const LOOK_AHEAD: usize = 1024;
 /// Bytes that are read at once: what a device takes as one request.
@@ -47,8 +51,8 @@ pub enum Verdict {
 pub enum Crew {
     /// The calling thread: in order, one after the other.
     Caller,
-    /// One thread that leaves the processor to others, where they want it. The calling one helps with a few moves a second
-    /// when it gets nowhere, so that also a server that is never idle follows its workload.
+    /// One thread that leaves the processor to others, where they want it. The calling one helps, a few milliseconds now
+    /// and then, when it gets nowhere, so that also a server that is never idle follows its workload.
     Background,
     /// So many threads: while one copies, others read.
     Threads(usize),
@@ -83,6 +87,8 @@ struct Shift<F> {
     full: usize,
     waited: Duration,
     free_at_us: u64,
+    /// Bytes copied so far, and moves ended.
+    progress: (u64, u64),
     ended: F,
 }
 
@@ -97,7 +103,7 @@ impl MoveQueue<'_> {
     /// Returns when all have ended.
     pub fn run(&self, moves: &[Relocation], ended: impl FnMut(usize, Verdict) + Send) {
         let pending = moves.iter().cloned().enumerate().collect();
-        let shift = Shift { pending, busy: 0, full: 0, waited: Duration::ZERO, free_at_us: 0, ended };
+        let shift = Shift { pending, busy: 0, full: 0, waited: Duration::ZERO, free_at_us: 0, progress: (0, 0), ended };
         let (shift, changed) = (Mutex::new(shift), Condvar::new());
         let work = &|| self.work(&shift, &changed);
         std::thread::scope(|scope| {
@@ -135,14 +141,32 @@ impl MoveQueue<'_> {
         }
     }
 
-    /// Waits for the end of another thread's work, and does some of it where that stands still but for the rate.
+    /// Waits for the end of another thread's work, and does some of it where that gets nowhere though the rate allows, or all
+    /// that is left to give up once that is wanted.
     fn help<F: FnMut(usize, Verdict)>(&self, shift: &Mutex<Shift<F>>, changed: &Condvar) {
         let mut shift = shift.lock();
+        let (mut looked_us, mut seen) = (self.clock.now_us(), shift.progress);
         while shift.goes_on() {
-            let stalled = changed.wait_for(&mut shift, STALLED).timed_out();
-            if stalled && !shift.pending.is_empty() && shift.free_at_us <= self.clock.now_us() {
+            changed.wait_for(&mut shift, NAP);
+            if self.cancel.load(Ordering::Relaxed) && !shift.pending.is_empty() {
+                self.step(&mut shift, changed);
+                continue;
+            }
+            let now_us = self.clock.now_us();
+            if now_us < looked_us + WATCH.as_micros() as u64 {
+                continue;
+            }
+            let (bytes, moves) = (shift.progress.0 - seen.0, shift.progress.1 - seen.1);
+            let until_us = now_us + HELP.as_micros() as u64;
+            while bytes < ENOUGH.0
+                && moves < ENOUGH.1
+                && !shift.pending.is_empty()
+                && shift.free_at_us <= self.clock.now_us()
+                && self.clock.now_us() < until_us
+            {
                 self.step(&mut shift, changed);
             }
+            (looked_us, seen) = (self.clock.now_us(), shift.progress);
         }
     }
 
@@ -171,6 +195,7 @@ impl MoveQueue<'_> {
                         copied_bytes += relocation.bytes();
                     }
                     (shift.full, shift.waited) = (0, Duration::ZERO);
+                    shift.progress.1 += 1;
                     (shift.ended)(number, verdict);
                 }
                 None => {
@@ -179,6 +204,7 @@ impl MoveQueue<'_> {
                 }
             }
         }
+        shift.progress.0 += copied_bytes;
         if let Some(rate) = self.bytes_per_s.filter(|_| copied_bytes > 0) {
             shift.free_at_us = shift.free_at_us.max(start_us) + copied_bytes.saturating_mul(1_000_000) / rate.max(1);
         }
@@ -203,6 +229,9 @@ impl MoveQueue<'_> {
         let count = batch.len() as u64;
         let read_us = self.clock.now_us().saturating_sub(start_us) / count.max(1);
         let carried = batch.into_iter().zip(read).map(|((number, relocation), read)| {
+            if self.cancel.load(Ordering::Relaxed) {
+                return ((number, relocation), Some(Verdict::Skipped("cancelled".into())));
+            }
             let start_us = self.clock.now_us();
             let outcome = match &read {
                 Some(read) => try_promote(self.tiers, &relocation, read),

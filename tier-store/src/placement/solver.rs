@@ -192,22 +192,31 @@ struct Choice {
     second_tier: usize,
     /// The same on the second best tier.
     second: f64,
-    /// Its bytes there.
+    /// Its bytes on the best.
     bytes: f64,
+    second_bytes: f64,
 }
 
 impl Choice {
     #[inline]
     fn at(prices: &[f64], (costs, bytes): (&[f64], &[f64])) -> Self {
-        let mut best = Self { tier: 0, reduced: f64::INFINITY, second_tier: 0, second: f64::INFINITY, bytes: 0.0 };
+        let mut best = Self {
+            tier: 0,
+            reduced: f64::INFINITY,
+            second_tier: 0,
+            second: f64::INFINITY,
+            bytes: 0.0,
+            second_bytes: 0.0,
+        };
         let (mut bytes, mut prices) = (bytes.iter(), prices.iter());
         for (tier, cost) in costs.iter().enumerate() {
             let (Some(bytes), Some(price)) = (bytes.next(), prices.next()) else { break };
             let reduced = cost + price * bytes;
             if reduced < best.reduced {
-                best = Self { tier, reduced, second_tier: best.tier, second: best.reduced, bytes: *bytes };
+                let Self { tier: second_tier, reduced: second, bytes: second_bytes, .. } = best;
+                best = Self { tier, reduced, second_tier, second, bytes: *bytes, second_bytes };
             } else if reduced < best.second {
-                (best.second_tier, best.second) = (tier, reduced);
+                (best.second_tier, best.second, best.second_bytes) = (tier, reduced, *bytes);
             }
         }
         best

@@ -24,7 +24,7 @@ use super::mode::TieringMode;
 use super::needs::Needs;
 use super::picture::Picture;
 use super::policy::{Policy, PolicyKind};
-use super::pressure::Pressure;
+use super::pressure::{self, Pressure};
 use super::record::{EpochRecord, EpochReport, MoveRecord, MoveStatus};
 use super::solver::Effort;
 use super::tier_set::Rows;
@@ -605,6 +605,8 @@ impl Shared {
             patience: self.options.patience,
             crew: match (self.options.movers, request.bytes_per_s) {
                 (0, _) => Crew::Caller,
+                // Loads wait for the room.
+                (_, Some(_)) if request.reason == pressure::TRIGGER => Crew::Caller,
                 (_, Some(_)) => Crew::Background,
                 (threads, None) => Crew::Threads(threads),
             },

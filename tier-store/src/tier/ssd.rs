@@ -258,7 +258,7 @@ impl SsdTier {
         admission: Admission,
     ) -> Result<Option<ColdRead>> {
         let file = self.chunk_file(chunk)?;
-        let mut known = file.flights.lock();
+        let known = file.flights.lock();
         let (mut flights, mut planned) = (Vec::with_capacity(columns.len()), Vec::with_capacity(columns.len()));
         for (slot, column) in columns.iter().enumerate() {
             let flight = known.get(&segment(chunk, *column)?.column).and_then(Weak::upgrade);
@@ -272,6 +272,8 @@ impl SsdTier {
             }
             flights.push(flight);
         }
+        // Who moves, perhaps at low priority, holds up nobody while it submits.
+        let mut known = (admission != Admission::Move).then_some(known);
         let class = match (admission, wanted) {
             (Admission::Move, _) => Class::Move,
             // Rows that passed are wanted at once.
@@ -302,12 +304,12 @@ impl SsdTier {
             .into_iter();
             for Planned { slot, column, part, .. } in group {
                 let count = part.as_ref().map_or(1, |part| part.ranges().len());
-                let shared = part.is_none() && admission != Admission::Move;
+                let shared = part.is_none();
                 let place = (Arc::clone(chunk), Arc::clone(&file));
                 let memory = (Arc::clone(self.io.pool()), Arc::clone(&charge));
                 let reads = reads.by_ref().take(count).collect();
                 let flight = Flight::new(place, (column, part), reads, memory, Arc::clone(&self.counters));
-                if shared {
+                if let Some(known) = known.as_mut().filter(|_| shared) {
                     known.insert(segment(chunk, column)?.column, Arc::downgrade(&flight));
                 }
                 if let Some(place) = flights.get_mut(slot) {

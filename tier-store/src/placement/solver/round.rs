@@ -8,6 +8,8 @@ type Offer = (f64, u32, u8);
 /// Losses per byte up to this part of the price are looked at first: looking at all again for each tier would take longer
 /// than everything else.
 const NEARLY_INDIFFERENT: f64 = 0.02;
+/// Instances of so many segments are large: only the nearly indifferent take room that is left, before [`fill`].
+const LARGE: usize = 65_536;
 
 /// What everybody takes at given prices, made feasible.
 pub(super) struct Rounded {
@@ -37,14 +39,20 @@ pub(super) fn by_prices(instance: &Instance, prices: &[f64]) -> Rounded {
         if let Some(room) = rounded.room.get_mut(best.tier) {
             *room -= best.bytes;
         }
-        if regret <= NEARLY_INDIFFERENT * price(best.tier).max(price(best.second_tier)) * best.bytes {
+        let worth = (price(best.tier) * best.bytes).max(price(best.second_tier) * best.second_bytes);
+        if regret <= NEARLY_INDIFFERENT * worth {
             indifferent.push(segment);
         }
     }
     let state = (&mut rounded.choice, &mut rounded.room);
     for tier in 0..instance.tiers().saturating_sub(1) {
-        relieve(indifferent.iter().copied(), instance, prices, tier, (&mut *state.0, &mut *state.1));
-        relieve(0..instance.segments() as u32, instance, prices, tier, (&mut *state.0, &mut *state.1));
+        let little = NEARLY_INDIFFERENT * price(tier);
+        relieve((indifferent.iter().copied(), little), instance, prices, tier, (&mut *state.0, &mut *state.1));
+        let all = 0..instance.segments() as u32;
+        relieve((all, f64::INFINITY), instance, prices, tier, (&mut *state.0, &mut *state.1));
+    }
+    if instance.segments() < LARGE {
+        indifferent = (0..instance.segments() as u32).collect();
     }
     for tier in 0..instance.tiers().saturating_sub(1) {
         refill(&indifferent, instance, prices, tier, (&mut *state.0, &mut *state.1));
@@ -52,9 +60,9 @@ pub(super) fn by_prices(instance: &Instance, prices: &[f64]) -> Rounded {
     rounded
 }
 
-/// Takes from `tier` what is too much for it, of these segments.
+/// Takes from `tier` what is too much for it, of these segments and where it loses at most so much per byte.
 fn relieve(
-    segments: impl Iterator<Item = u32>,
+    (segments, most): (impl Iterator<Item = u32>, f64),
     instance: &Instance,
     prices: &[f64],
     tier: usize,
@@ -69,7 +77,8 @@ fn relieve(
         let reduced = costs.iter().zip(bytes).zip(prices).map(|((cost, bytes), price)| cost + price * bytes);
         let (now, size) = (reduced.clone().nth(tier)?, bytes.get(tier).filter(|bytes| **bytes > 0.0)?);
         let (to, then) = reduced.enumerate().skip(tier + 1).min_by(|a, b| a.1.total_cmp(&b.1))?;
-        Some(((then - now) / size, segment, to as u8))
+        let loss = (then - now) / size;
+        (loss <= most).then_some((loss, segment, to as u8))
     };
     let here = |segment: &u32| choice.get(*segment as usize).is_some_and(|at| usize::from(*at) == tier);
     let mut offers: Vec<Offer> = segments.filter(here).filter_map(offer).collect();

@@ -25,8 +25,8 @@ fn random(rng: &mut StdRng, segments: usize, tiers: usize, scale: f64, traps: bo
             let cost = heat * (tier as f64 + size / 1e3 / bandwidth) * rng.random_range(0.7..1.3);
             let refused = traps && tier + 1 < tiers && rng.random_bool(0.1);
             instance.costs.push(if refused { f64::INFINITY } else { cost });
-            // Tiers pad images differently.
-            instance.bytes.push(size + (tier as f64) * 3.0);
+            // Tiers pad images differently; at home they take nothing more.
+            instance.bytes.push(if tier + 1 < tiers { size + (tier as f64) * 3.0 } else { 0.0 });
         }
     }
     instance.capacities = (0..tiers).map(|_| (total * scale * rng.random_range(0.0..1.0)).floor()).collect();
