@@ -74,7 +74,7 @@ fn noticed(bench: &mut Bench, mut side: Placed, scale: f64) -> Result<()> {
             "moving_p99_ms": moving.value("p99_ms"), "moved_mb_per_s": moving.value("moved_bytes") / moving.ms / 1e3,
         });
     }
-    let sides = ("Q6 beside moves at 512 MiB/s", "Q6 without moves");
+    let sides = ("Q6 beside moves at up to 512 MiB/s", "Q6 without moves");
     bench.add(Finding { sides, what: "99th percentile", values: &ratios, target: NOTICED, params: params.clone() });
     bench.add(Finding { sides, what: "median", values: &medians, target: NOTICED, params });
     Ok(())
