@@ -105,6 +105,11 @@ impl LookAhead {
             false => Self { first_bytes: depth_bytes / 2, most_bytes: depth_bytes * 4 },
         }
     }
+
+    /// How far to look once a chunk has arrived, after so far.
+    fn farther(&self, window_bytes: u64) -> u64 {
+        self.most_bytes.min(window_bytes * 2)
+    }
 }
 
 #[derive(Default)]
@@ -411,7 +416,7 @@ impl ScanQueue {
         let mut cx = Context::from_waker(&waker);
         while let Poll::Ready(Some((item, chunk))) = lane.reads.poll_next_unpin(&mut cx) {
             lane.in_flight.remove(&item);
-            lane.window_bytes = self.look_ahead.most_bytes.min(lane.window_bytes * 2);
+            lane.window_bytes = self.look_ahead.farther(lane.window_bytes);
             lane.ready.insert(item, chunk);
         }
     }
@@ -549,5 +554,20 @@ impl Lane {
         self.ahead.clear();
         self.ahead_bytes = 0;
         self.open.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn read_ahead_doubles_up_to_a_bound_and_a_limit_looks_at_one_chunk() {
+        let course = |look_ahead: &LookAhead| {
+            let next = |window_bytes: &u64| Some(look_ahead.farther(*window_bytes));
+            std::iter::successors(Some(look_ahead.first_bytes), next).take(6).collect::<Vec<_>>()
+        };
+        assert_eq!(course(&LookAhead::new(16, false)), [8, 16, 32, 64, 64, 64]);
+        assert_eq!(course(&LookAhead::new(16, true)), [1; 6]);
     }
 }
