@@ -1,5 +1,5 @@
 //! What reading costs the cores, whoever pays: the time of all threads of this process while blocks are read, checked and
-//! kept, as a scan keeps what it reads.
+//! given back, as a scan does it: its memory is that of reads before it.
 //!
 //! A scan that has its data in memory keeps the cores busy; what they spend on reads comes on top of it, also where the
 //! device itself is waited for by nobody.
@@ -13,31 +13,41 @@ use crate::error::Result;
 use crate::io::{AlignedBuffer, IoFile, ReadHandle};
 use crate::migrate::Probe;
 
-/// Rounds of reads; their bytes are kept until the end, so that each round needs memory of its own.
-const ROUNDS: usize = 4;
+/// Rounds of reads; the first gets the memory that the others use again, as the reads of a scan do.
+const ROUNDS: usize = 5;
 
 /// Microseconds of a core per byte; `None` where the kernel does not say.
 pub(super) fn measure(probe: &Probe, file: &Arc<IoFile>, clock: &dyn Clock, depth_bytes: u64) -> Result<Option<f64>> {
     let [_, block] = BLOCK_BYTES;
     let (places, at_once) = (SCRATCH_BYTES / block, (depth_bytes as usize / 2 / block).max(1));
-    let Some(before_us) = cores_us() else { return Ok(None) };
-    let start_us = clock.now_us();
-    let (mut kept, mut running) = (Vec::new(), VecDeque::with_capacity(at_once));
-    for _ in 0..ROUNDS {
+    let round = || -> Result<usize> {
+        // What a scan has read is in use for as long as it reads about as much again.
+        let (mut kept, mut running, mut bytes) = (VecDeque::new(), VecDeque::with_capacity(at_once), 0);
         for number in 0..DEPTH_BLOCKS {
             if running.len() == at_once {
                 kept.extend(checked(running.pop_front())?);
+                bytes += block;
+            }
+            if kept.len() > at_once {
+                kept.pop_front();
             }
             running.push_back(probe.io.read(file, (number % places * block) as u64, block));
         }
+        while !running.is_empty() {
+            kept.extend(checked(running.pop_front())?);
+            bytes += block;
+        }
+        Ok(bytes)
+    };
+    round()?;
+    let Some(before_us) = cores_us() else { return Ok(None) };
+    let (start_us, mut bytes) = (clock.now_us(), 0);
+    for _ in 1..ROUNDS {
+        bytes += round()?;
         if clock.now_us().saturating_sub(start_us) > ENOUGH_US {
             break;
         }
     }
-    while !running.is_empty() {
-        kept.extend(checked(running.pop_front())?);
-    }
-    let bytes: usize = kept.iter().map(|buffer| buffer.as_slice().len()).sum();
     Ok(cores_us().map(|after_us| (after_us - before_us).max(0.0) / bytes.max(1) as f64))
 }
 
