@@ -30,7 +30,7 @@ const SCRATCH_BYTES: usize = 4 << 20;
 pub(crate) const SCRATCH_NAME: &str = "calibration.tmp";
 const TOUCHES: usize = 8192;
 /// Repetitions of a measurement, and the time after which no further one starts: 3 per memory tier and up to 7 for the
-/// home, so 4 tiers take < 350 ms, unless the device is slow.
+/// home, and 120 ms for the work of reading, so 4 tiers take < 0.5 s, unless the device is slow.
 const REPETITIONS: usize = 15;
 const ENOUGH_US: u64 = 20_000;
 /// What is read to measure how many reads at once keep a device busy, in large blocks.
@@ -106,7 +106,7 @@ impl Calibration {
     }
 }
 
-/// Measures every tier; takes less than 350 ms on an idle machine with an SSD and leaves nothing behind. Never fails: see
+/// Measures every tier; takes less than half a second on an idle machine with an SSD and leaves nothing behind. Never fails: see
 /// [`TierProfile::measured`].
 pub fn calibrate(tiers: &[Arc<dyn MemoryTier>], home: &dyn HomeTier, clock: &dyn Clock) -> Calibration {
     let (start_us, unix_us) = (clock.now_us(), clock.unix_us());

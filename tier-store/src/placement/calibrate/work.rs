@@ -1,62 +1,76 @@
-//! What reading costs the cores, whoever pays: the time of all threads of this process while blocks are read, checked and
-//! given back, as a scan does it: its memory is that of reads before it.
+//! What reading costs the cores, whoever pays: how much more time all threads of this process take for the same work when
+//! blocks are read and checked meanwhile, as by a scan: into memory of reads before them.
 //!
 //! A scan that has its data in memory keeps the cores busy; what they spend on reads comes on top of it, also where the
-//! device itself is waited for by nobody.
+//! device itself is waited for by nobody. That is more than the calls: bytes that arrive push others out of the caches, and
+//! they use the same memory.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::{BLOCK_BYTES, DEPTH_BLOCKS, ENOUGH_US, SCRATCH_BYTES};
+use super::{BLOCK_BYTES, DEPTH_BLOCKS, ENOUGH_US, SCRATCH_BYTES, sum};
 use crate::clock::Clock;
 use crate::error::Result;
-use crate::io::{AlignedBuffer, IoFile, ReadHandle};
+use crate::io::{IoFile, ReadHandle};
 use crate::migrate::Probe;
 
-/// Rounds of reads; the first gets the memory that the others use again, as the reads of a scan do.
-const ROUNDS: usize = 5;
+/// Rounds of the same work without and with reads; those of the first pair only get memory to use again.
+const ROUNDS: usize = 8;
+/// The time after which no further round starts: what others do meanwhile counts too, so that a few are needed.
+const LONG_ENOUGH_US: u64 = 6 * ENOUGH_US;
+/// What is worked on: more than the caches of a core hold.
+const WORK_BYTES: usize = 16 << 20;
+/// Bytes worked on for each one read; about what a core gets done while a fast SSD delivers it.
+const WORK_PER_BYTE: usize = 4;
 
 /// Microseconds of a core per byte; `None` where the kernel does not say.
 pub(super) fn measure(probe: &Probe, file: &Arc<IoFile>, clock: &dyn Clock, depth_bytes: u64) -> Result<Option<f64>> {
     let [_, block] = BLOCK_BYTES;
     let (places, at_once) = (SCRATCH_BYTES / block, (depth_bytes as usize / 2 / block).max(1));
-    let round = || -> Result<usize> {
-        // What a scan has read is in use for as long as it reads about as much again.
-        let (mut kept, mut running, mut bytes) = (VecDeque::new(), VecDeque::with_capacity(at_once), 0);
+    let memory = vec![0x5a_u8; WORK_BYTES];
+    let work = |number: usize| {
+        let part = WORK_PER_BYTE * block;
+        let start = number * part % WORK_BYTES;
+        std::hint::black_box(sum(memory.get(start..start + part).unwrap_or_default()));
+    };
+    let reading = || -> Result<()> {
+        let mut running = VecDeque::with_capacity(at_once);
         for number in 0..DEPTH_BLOCKS {
             if running.len() == at_once {
-                kept.extend(checked(running.pop_front())?);
-                bytes += block;
-            }
-            if kept.len() > at_once {
-                kept.pop_front();
+                checked(running.pop_front())?;
             }
             running.push_back(probe.io.read(file, (number % places * block) as u64, block));
+            work(number);
         }
         while !running.is_empty() {
-            kept.extend(checked(running.pop_front())?);
-            bytes += block;
+            checked(running.pop_front())?;
         }
-        Ok(bytes)
+        Ok(())
     };
-    round()?;
-    let Some(before_us) = cores_us() else { return Ok(None) };
-    let (start_us, mut bytes) = (clock.now_us(), 0);
-    for _ in 1..ROUNDS {
-        bytes += round()?;
-        if clock.now_us().saturating_sub(start_us) > ENOUGH_US {
+    let (start_us, mut more_us) = (clock.now_us(), Vec::with_capacity(ROUNDS));
+    for round in 0..ROUNDS {
+        let Some(before_us) = cores_us() else { return Ok(None) };
+        (0..DEPTH_BLOCKS).for_each(work);
+        let Some(between_us) = cores_us() else { return Ok(None) };
+        reading()?;
+        let Some(after_us) = cores_us() else { return Ok(None) };
+        if round > 0 {
+            more_us.push(after_us - between_us - (between_us - before_us));
+        }
+        if round > 0 && clock.now_us().saturating_sub(start_us) > LONG_ENOUGH_US {
             break;
         }
     }
-    Ok(cores_us().map(|after_us| (after_us - before_us).max(0.0) / bytes.max(1) as f64))
+    more_us.sort_unstable_by(f64::total_cmp);
+    let median_us = more_us.get(more_us.len() / 2).copied().unwrap_or_default();
+    Ok(Some(median_us.max(0.0) / (DEPTH_BLOCKS * block) as f64))
 }
 
-fn checked(read: Option<ReadHandle>) -> Result<Option<AlignedBuffer>> {
-    let bytes = read.map(ReadHandle::wait).transpose()?;
-    if let Some(bytes) = &bytes {
+fn checked(read: Option<ReadHandle>) -> Result<()> {
+    if let Some(bytes) = read.map(ReadHandle::wait).transpose()? {
         std::hint::black_box(crc32c::crc32c(bytes.as_slice()));
     }
-    Ok(bytes)
+    Ok(())
 }
 
 /// Time that all threads of this process have spent on cores, in microseconds: the first figure of each `schedstat`.
