@@ -11,13 +11,14 @@ pub mod quality;
 pub mod solver;
 pub mod terrace;
 pub mod writer;
+pub mod ycsb;
 
 use std::io::{BufRead, Write};
 use std::path::PathBuf;
 use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
-use terrace_tier_store::placement::PolicyKind;
+use terrace_tier_store::placement::{MergeKind, PolicyKind};
 
 use crate::data::Dataset;
 use crate::error::{Error, Result};
@@ -117,6 +118,17 @@ pub enum SideSpec {
         /// Without a budget of DRAM.
         cold: bool,
     },
+    /// Clients of records by key, and a store eight times as large as its DRAM.
+    Ycsb {
+        /// An empty folder.
+        store: PathBuf,
+        /// Records.
+        records: u64,
+        /// Clients, threads and partitions.
+        clients: usize,
+        /// What a cold read may bring into memory.
+        merge: MergeKind,
+    },
     /// A Flight SQL client with `lineitem` in memory.
     Client {
         /// Address of the server.
@@ -214,6 +226,9 @@ fn build(spec: SideSpec) -> Result<Box<dyn Side>> {
         SideSpec::Disk { folder } => Box::new(disk::Disk::new(&folder)?),
         SideSpec::Writer { store, stream } => Box::new(writer::Writer::new(&store, stream)?),
         SideSpec::Keys { store, enforced, random, cold } => Box::new(keys::Keys::new(&store, enforced, random, cold)?),
+        SideSpec::Ycsb { store, records, clients, merge } => {
+            Box::new(ycsb::Ycsb::new(&store, records, clients, merge)?)
+        }
         SideSpec::Client { url, scale } => Box::new(client::Client::new(url, scale)?),
         SideSpec::Solver { segments } => Box::new(solver::Solver::new(segments)),
         SideSpec::Quality { problem } => Box::new(quality::Quality::new(problem)?),

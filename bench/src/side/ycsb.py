@@ -1,5 +1,4 @@
-# YCSB as a side: the same JSON lines as the others. argv[1]: {"url" or null, "records", "operations", "threads"
-# and perhaps "chunk_rows"}.
+# YCSB as a side: the same JSON lines as the others. argv[1]: {"url" or null, "records", "operations", "threads"}.
 # With a url: a Flight SQL server over ADBC; without: DuckDB in memory. Both get the same operations with the same values.
 import json
 import random
@@ -20,12 +19,8 @@ LETTERS = string.ascii_letters + string.digits
 TEXT = "".join(random.Random(0).choices(LETTERS, k=1 << 20))
 MIX = {  # shares of read, update, insert, scan; the rest is read-modify-write
     "a": (0.5, 0.5, 0, 0), "b": (0.95, 0.05, 0, 0), "c": (1, 0, 0, 0), "d": (0.95, 0, 0.05, 0), "e": (0, 0, 0.05, 0.95),
-    "f": (0.5, 0, 0, 0), "still": (0.9, 0.1, 0, 0), "moving": (0.9, 0.1, 0, 0),
+    "f": (0.5, 0, 0, 0),
 }
-# Frequent keys are neighbours in these, not those that were loaded first and lie in memory for that; in "moving" others
-# follow after so many rounds, so far away.
-NEIGHBOURS = ("still", "moving")
-FIRST, STAY_ROUNDS, STEP = 0.55, 3, 0.3
 
 
 class Zipf:
@@ -77,7 +72,7 @@ class Terrace:
         self.connection.close()
 
     def load(self, rows):
-        self.execute(f"CREATE TABLE usertable ({COLUMNS}) WITH (cluster_by = 'k', chunk_rows = {spec.get('chunk_rows', 8192)})")
+        self.execute(f"CREATE TABLE usertable ({COLUMNS}) WITH (cluster_by = 'k', chunk_rows = 8192)")
         with self.connection.cursor() as cursor:
             # The driver sends messages of up to 16 MiB.
             cursor.adbc_ingest("usertable", rows.to_reader(max_chunksize=8192), mode="append")
@@ -114,9 +109,6 @@ class Workload:
 
     def key(self, rng, name):
         rank, latest = self.zipf.draw(rng), name == "d"
-        if name in NEIGHBOURS:
-            moved = (self.rounds - 1) // STAY_ROUNDS if name == "moving" else 0
-            return (rank + int((FIRST + moved * STEP) * RECORDS)) % RECORDS
         # Frequent keys lie scattered, as YCSB has it; workload D prefers those inserted last.
         return self.inserted - 1 - rank if latest else zlib.crc32(rank.to_bytes(8, "little")) % RECORDS
 

@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, NullArray, RecordBatch, UInt32Array};
+use arrow::array::{Array, ArrayRef, NullArray, UInt32Array};
 use arrow::compute::take;
 use arrow::datatypes::DataType;
 use datafusion::common::stats::Precision;
@@ -16,8 +16,6 @@ use datafusion::logical_expr::Accumulator;
 use datafusion::physical_expr::intervals::utils::check_support;
 use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_expr::{AnalysisContext, PhysicalExpr, analyze, conjunction};
-
-use terrace_tier_store::table::DeltaRows;
 
 use super::exec::ScanConfig;
 use super::filter::{Asking, Conjunct, Selection, SliceFilter};
@@ -216,16 +214,16 @@ fn column_statistics(source: &ScanSource, chunks: &[u32], column: usize) -> Resu
     }
     let mut min = vec![take(&bounds.min, &positions, None)?];
     let mut max = vec![take(&bounds.max, &positions, None)?];
-    for batch in version.delta.iter().map(DeltaRows::batch) {
-        let array = batch.column(column);
-        nulls += array.logical_null_count() as u64;
-        bytes += array.get_array_memory_size() as u64;
-        let comparable = comparable_delta(batch, array);
-        (min_known, max_known) = (min_known && comparable, max_known && comparable);
-        min.push(Arc::clone(array));
-        max.push(Arc::clone(array));
-    }
     let data_type = bounds.min.data_type();
+    for known in version.delta.iter().filter_map(|rows| rows.column(column)) {
+        nulls += known.nulls;
+        bytes += known.bytes;
+        min.push(Arc::clone(&known.least));
+        max.push(Arc::clone(&known.greatest));
+    }
+    // NaN has no place in bounds.
+    let comparable = version.delta.is_empty() || !data_type.is_floating();
+    (min_known, max_known) = (min_known && comparable, max_known && comparable);
     let ordered = !data_type.is_nested() && *data_type != DataType::Null;
     let (min_value, max_value) = if ordered {
         let (least, most) = (MinAccumulator::try_new(data_type)?, MaxAccumulator::try_new(data_type)?);
@@ -261,10 +259,4 @@ fn extreme(mut of: impl Accumulator, parts: &[ArrayRef], exact: bool) -> Result<
         (false, true) => Precision::Exact(value),
         (false, false) => Precision::Inexact(value),
     })
-}
-
-/// Extremes of the delta are computed at every plan: not for floats (NaN has no place in bounds) nor for long deltas.
-fn comparable_delta(batch: &RecordBatch, array: &ArrayRef) -> bool {
-    const MOST_ROWS: usize = 65_536;
-    batch.num_rows() <= MOST_ROWS && !array.data_type().is_floating()
 }

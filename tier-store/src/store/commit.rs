@@ -124,7 +124,10 @@ impl Core {
             self.submit(commit, tables.iter().cloned().zip(next).collect())
         };
         self.complete(submitted)?;
-        tables.iter().for_each(|table| self.seal_if_full(table));
+        for table in &tables {
+            self.seal_if_full(table);
+            self.fold_if_many(table);
+        }
         Ok(())
     }
 

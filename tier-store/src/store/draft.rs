@@ -15,7 +15,7 @@ use super::unique::Content;
 use crate::catalog::records::{encode, encode_batches, encode_rows};
 use crate::catalog::{ChunkRecord, Commit, Space, key};
 use crate::error::{Error, Result};
-use crate::table::delta::DeltaEntry;
+use crate::table::delta::{DeltaEntry, Moved};
 use crate::table::ingest::SealedChunk;
 use crate::table::{
     Chunk, ChunkEntry, ChunkId, ChunkStatistics, DeltaRows, Head, Table, TableVersion, Whereabouts, sketch_key,
@@ -92,11 +92,18 @@ impl<'a> Draft<'a> {
     /// # Errors
     /// [`Error::Conflict`] when one of them is deleted already.
     pub(super) fn delete(&mut self, holder: &Holder, rows: &RoaringBitmap) -> Result<()> {
-        let moved = match holder {
+        let map = match holder {
             Holder::Chunk(chunk) => chunk.moved.get(),
-            Holder::Delta(entry) => entry.moved.get(),
+            Holder::Delta(entry) => match entry.moved.get() {
+                Some(Moved::Folded { into, first, dropped }) => {
+                    let rows = folded(rows, *first, dropped.as_deref()).ok_or_else(|| self.conflict())?;
+                    return self.delete(&Holder::Delta(Arc::clone(into)), &rows);
+                }
+                Some(Moved::Sealed(map)) => Some(map),
+                None => None,
+            },
         };
-        if let Some(map) = moved {
+        if let Some(map) = map {
             let places = map.follow(rows).ok_or_else(|| self.conflict())?;
             return places.into_iter().try_for_each(|(chunk, rows)| self.delete(&Holder::Chunk(chunk), &rows));
         }
@@ -316,6 +323,16 @@ impl<'a> Draft<'a> {
     fn key(&self, part: u64) -> Vec<u8> {
         key(&[self.table.id().0, part])
     }
+}
+
+/// Where rows lie that were kept, one after the other, from `first` on; `None` when one of them was dropped before.
+fn folded(rows: &RoaringBitmap, first: u32, dropped: Option<&RoaringBitmap>) -> Option<RoaringBitmap> {
+    let place = |row: u32| match dropped {
+        Some(dropped) if dropped.contains(row) => None,
+        Some(dropped) => Some(first + row - dropped.rank(row) as u32),
+        None => Some(first + row),
+    };
+    rows.iter().map(place).collect()
 }
 
 /// Rows deleted `now` and not `before`; all rows of a holder that is gone, since only one without live rows goes.

@@ -17,6 +17,7 @@ mod description;
 #[cfg(test)]
 mod distinct_tests;
 mod draft;
+mod fold;
 #[cfg(test)]
 mod guest;
 mod heal;

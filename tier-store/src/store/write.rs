@@ -19,7 +19,7 @@ use super::unique;
 use crate::catalog::records::{TableRecord, encode};
 use crate::catalog::{Commit, Space, key};
 use crate::error::{Error, Result};
-use crate::table::delta::DeltaEntry;
+use crate::table::delta::{DeltaEntry, Moved};
 use crate::table::ingest::{SealedChunk, write_chunk};
 use crate::table::{
     ChunkId, DeltaRows, Durability, RowMap, Rules, Table, TableDefinition, TableId, TableName, TableStatistics,
@@ -176,8 +176,8 @@ impl Core {
             let next = draft.finish(&mut commit)?;
             head.version = Arc::clone(&next.version);
             for (rows, map) in delta.iter().zip(maps) {
-                // Only a seal sets it, and an entry is sealed once.
-                let _ = rows.entry.moved.set(map);
+                // Only a fold sets it beside this, and not at the same time.
+                let _ = rows.entry.moved.set(Moved::Sealed(map));
             }
             self.submit(commit, vec![(Arc::clone(table), next)])
         };

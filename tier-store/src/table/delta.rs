@@ -1,6 +1,6 @@
 //! The delta: the open tail of a table, in DRAM, counted against the store's delta budget, always scanned.
 //!
-//! An entry is one insert. It is durable before it is visible (unless the table opted out) and stays until a seal
+//! An entry is one insert, or several small ones after another. It is durable before it is visible (unless the table opted out) and stays until a seal
 //! commit replaces it by chunks.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,6 +8,9 @@ use std::sync::{Arc, OnceLock};
 
 use arrow::array::{ArrayRef, RecordBatch};
 
+use roaring::RoaringBitmap;
+
+use super::delta_column::DeltaColumn;
 use super::key::{Key, KeyRange};
 use super::row_map::RowMap;
 use crate::error::Result;
@@ -28,7 +31,22 @@ impl Default for SealRule {
     }
 }
 
-/// The rows of one insert.
+/// Where the rows of an entry went.
+#[derive(Debug)]
+pub(crate) enum Moved {
+    /// Into chunks.
+    Sealed(RowMap),
+    /// Into a larger entry.
+    Folded {
+        into: Arc<DeltaEntry>,
+        /// Position there of the first row that was kept.
+        first: u32,
+        /// Rows that were deleted before.
+        dropped: Option<Arc<RoaringBitmap>>,
+    },
+}
+
+/// The rows of one insert, or of several small ones.
 #[derive(Debug)]
 pub struct DeltaEntry {
     /// Key in the catalog.
@@ -37,12 +55,14 @@ pub struct DeltaEntry {
     pub(crate) batch: RecordBatch,
     /// When it arrived, on the store's clock.
     pub(crate) since_us: u64,
-    /// Where its rows went; set when the entry is sealed.
-    pub(crate) moved: OnceLock<RowMap>,
+    /// Where its rows went; set when the entry is sealed or folded.
+    pub(crate) moved: OnceLock<Moved>,
     /// Set once the catalog holds it, or is about to.
     logged: AtomicBool,
     /// Bounds of its keys; set when they are asked for.
     keys: OnceLock<Option<KeyRange>>,
+    /// What plans ask of its columns; found when they do.
+    columns: Box<[OnceLock<DeltaColumn>]>,
     charge: Charge,
 }
 
@@ -59,6 +79,12 @@ impl DeltaEntry {
         Self::new(self.sequence, batch, self.since_us, self.is_logged(), charge)
     }
 
+    /// The rows of other entries, which are there already, so it is charged even above the limit.
+    pub(crate) fn folded(account: &Arc<Account>, sequence: u64, batch: RecordBatch, since_us: u64) -> Self {
+        let charge = account.charge_always(batch.get_array_memory_size() as u64);
+        Self::new(sequence, batch, since_us, false, charge)
+    }
+
     /// An entry read back at start: it exists already, so it is charged even above the limit.
     pub(crate) fn restored(account: &Arc<Account>, sequence: u64, batch: RecordBatch, since_us: u64) -> Self {
         let charge = account.charge_always(batch.get_array_memory_size() as u64);
@@ -67,7 +93,14 @@ impl DeltaEntry {
 
     fn new(sequence: u64, batch: RecordBatch, since_us: u64, logged: bool, charge: Charge) -> Self {
         let (moved, logged, keys) = (OnceLock::new(), AtomicBool::new(logged), OnceLock::new());
-        Self { sequence, batch, since_us, moved, logged, keys, charge }
+        let columns = (0..batch.num_columns()).map(|_| OnceLock::new()).collect();
+        Self { sequence, batch, since_us, moved, logged, keys, columns, charge }
+    }
+
+    /// What plans ask of a column, deleted rows included.
+    pub(crate) fn column(&self, column: usize) -> Option<&DeltaColumn> {
+        let values = self.batch.columns().get(column)?;
+        Some(self.columns.get(column)?.get_or_init(|| DeltaColumn::of(values)))
     }
 
     /// Bounds of its keys, the deleted ones included; `None` without rows. An entry knows one key only: that of its table.

@@ -27,7 +27,7 @@ use crate::error::{Error, Result};
 mod extremes;
 mod sketches;
 
-use extremes::extremes;
+pub(super) use extremes::extremes;
 pub(crate) use sketches::sketch_key;
 use sketches::{ColumnSketches, TableSketches};
 

@@ -9,11 +9,8 @@ use arrow::array::RecordBatch;
 use roaring::{RoaringBitmap, RoaringTreemap};
 
 use super::delta::DeltaEntry;
-use super::{Chunk, Rules, Sketch, TableStatistics};
+use super::{Chunk, DeltaColumn, Rules, TableStatistics};
 use crate::error::Result;
-
-/// Rows of the delta that an estimate of distinct values looks at: it is made at every plan.
-const DISTINCT_DELTA_ROWS: usize = 1024;
 
 /// A chunk as one version sees it.
 #[derive(Debug, Clone)]
@@ -46,6 +43,11 @@ impl DeltaRows {
     /// All rows, the deleted ones included; the table's schema.
     pub fn batch(&self) -> &RecordBatch {
         &self.entry.batch
+    }
+
+    /// What plans ask of a column, deleted rows included.
+    pub fn column(&self, column: usize) -> Option<&DeltaColumn> {
+        self.entry.column(column)
     }
 
     /// Rows that are not deleted.
@@ -97,25 +99,15 @@ impl TableVersion {
     }
 
     /// Estimated distinct values of a column, null not counted, with a standard error of 6.5 %; `None` when a chunk has
-    /// no sketch of them. Deleted rows may count. Of a long delta only the start is looked at.
+    /// no sketch of them. Deleted rows may count.
     pub fn distinct(&self, column: usize) -> Result<Option<f64>> {
         let Some(chunks) = self.statistics.sketch(column)? else { return Ok(None) };
-        let (mut arrays, mut seen, mut rows) = (Vec::new(), 0, 0);
-        for array in self.delta.iter().filter_map(|entry| entry.batch().columns().get(column)) {
-            rows += array.len();
-            if seen < DISTINCT_DELTA_ROWS {
-                arrays.push(array.slice(0, array.len().min(DISTINCT_DELTA_ROWS - seen)));
-                seen = rows.min(DISTINCT_DELTA_ROWS);
-            }
-        }
-        let Some(delta) = Sketch::of(&arrays) else { return Ok(None) };
         let mut all = chunks.clone();
-        all.merge(&delta);
-        let known = all.estimate();
-        // Where most rows bring a new value, so do those not looked at.
-        let new = ((known - chunks.estimate()) / seen.max(1) as f64).min(1.0);
-        let more = if new > 0.5 { new * (rows - seen) as f64 } else { 0.0 };
-        Ok(Some((known + more).min(self.live_rows() as f64)))
+        for rows in self.delta.iter() {
+            let Some(sketch) = rows.column(column).and_then(|column| column.sketch.as_ref()) else { return Ok(None) };
+            all.merge(sketch);
+        }
+        Ok(Some(all.estimate().min(self.live_rows() as f64)))
     }
 
     /// True when some row is deleted.

@@ -11,7 +11,7 @@ use arrow::datatypes::{ArrowPrimitiveType, DataType, Decimal128Type};
 use crate::table::value_hash::{MOST_INLINE, valid};
 
 /// The smallest and the largest value, for the types that need no sorting for it.
-pub(super) fn extremes(array: &dyn Array) -> Option<(ArrayRef, ArrayRef)> {
+pub(in crate::table) fn extremes(array: &dyn Array) -> Option<(ArrayRef, ArrayRef)> {
     fn of<T: ArrowPrimitiveType>(array: &PrimitiveArray<T>) -> Option<(ArrayRef, ArrayRef)> {
         let one = |value: T::Native| -> ArrayRef {
             Arc::new(PrimitiveArray::<T>::from_value(value, 1).with_data_type(array.data_type().clone()))

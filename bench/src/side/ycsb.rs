@@ -1,0 +1,222 @@
+//! YCSB in this process: clients that read and update records by key, all at once, through the engine.
+//!
+//! Keys are drawn by Zipf. Frequent keys are neighbours, others at each phase of a workload that moves, so that chunks differ in
+//! heat. What clients do depends on the round alone, and no two of them change the same record: at the end all stores hold
+//! the same.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch, StringArray};
+use arrow::datatypes::Int64Type;
+use futures::TryStreamExt;
+use rand::distr::{Alphanumeric, SampleString};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use rand_distr::Zipf;
+use terrace_planner_ext::engine::{Engine, EngineOptions, Prepared, Session};
+use terrace_tier_store::placement::MergeKind;
+use terrace_tier_store::table::{TableDefinition, TableName};
+use terrace_tier_store::{Store, StoreOptions};
+use tokio::runtime::Runtime;
+
+use super::{Side, ms_since, unknown};
+use crate::error::{Error, Result};
+use crate::row::Sample;
+
+const FIELDS: usize = 10;
+const FIELD_BYTES: usize = 100;
+/// Bytes of a record in memory: fields, their offsets, and the key.
+const RECORD_BYTES: u64 = (FIELDS * (FIELD_BYTES + 4) + 8) as u64;
+const CHUNK_ROWS: u32 = 2048;
+/// So many times the DRAM tier.
+const TIMES_DRAM: u64 = 8;
+const THETA: f64 = 0.99;
+const READS: f64 = 0.9;
+/// Where frequent keys begin, and how far they move; not where the first ones to be loaded are, which lie in memory for that.
+const FIRST: f64 = 0.55;
+const STEP: f64 = 0.3;
+/// What a server does by default.
+const EPOCH: Duration = Duration::from_secs(60);
+const COMPACTION_BYTES_PER_S: u64 = 32 << 20;
+const QUERY_MEMORY_BYTES: u64 = 1 << 30;
+
+/// The side.
+pub struct Ycsb {
+    runtime: Runtime,
+    engine: Arc<Engine>,
+    clients: Vec<Client>,
+    zipf: Zipf<f64>,
+    records: u64,
+    phase: u64,
+    rounds: u64,
+}
+
+struct Client {
+    session: Arc<Session>,
+    read: Arc<Prepared>,
+    updates: Vec<Arc<Prepared>>,
+}
+
+impl Ycsb {
+    /// A new store of so many records, and clients of it.
+    pub fn new(data_dir: &Path, records: u64, clients: usize, merge: MergeKind) -> Result<Self> {
+        let mut options = StoreOptions::new(data_dir);
+        options.dram_budget_bytes = records * RECORD_BYTES / TIMES_DRAM;
+        options.compaction_bytes_per_s = COMPACTION_BYTES_PER_S;
+        options.epoch_interval = Some(EPOCH);
+        options.tiering.merge.kind = merge;
+        let store = Store::open(options)?;
+        load(&store, records)?;
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(clients)
+            .enable_all()
+            .build()
+            .map_err(Error::io("cannot start a runtime"))?;
+        let options = EngineOptions {
+            query_memory_bytes: QUERY_MEMORY_BYTES,
+            target_partitions: clients,
+            ..EngineOptions::new(data_dir.join("spill"), runtime.handle().clone())
+        };
+        let engine = Engine::new(store, options)?;
+        let client = |number: usize| -> Result<Client> {
+            let session = engine.open_session(&format!("client {number}"));
+            let prepare = |sql: &str| runtime.block_on(session.prepare(sql));
+            let read = prepare("SELECT * FROM usertable WHERE k = ?")?;
+            let update = |field| prepare(&format!("UPDATE usertable SET field{field} = ? WHERE k = ?"));
+            let updates = (0..FIELDS).map(update).collect::<Result<_, _>>()?;
+            Ok(Client { session, read, updates })
+        };
+        let clients = (0..clients).map(client).collect::<Result<_>>()?;
+        let zipf = Zipf::new(records as f64, THETA).map_err(|e| Error::failed(e.to_string()))?;
+        Ok(Self { runtime, engine, clients, zipf, records, phase: 0, rounds: 0 })
+    }
+
+    /// All clients do so many operations, at the same time.
+    fn round(&mut self, operations: u64) -> Result<Sample> {
+        self.rounds += 1;
+        let cold_bytes = || self.engine.store().ssd().counters().read_bytes.load(Ordering::Relaxed);
+        let (this, before, start) = (&*self, cold_bytes(), Instant::now());
+        let rows = std::thread::scope(|scope| {
+            let threads: Vec<_> =
+                (0..).zip(&this.clients).map(|(n, c)| scope.spawn(move || this.run(c, n, operations))).collect();
+            let lost = |_| Error::failed("a client panicked");
+            threads.into_iter().map(|thread| thread.join().map_err(lost)?).sum::<Result<u64>>()
+        })?;
+        let (ms, operations) = (ms_since(start), operations * self.clients.len() as u64);
+        let cold = cold_bytes() - before;
+        Ok(Sample::new(ms)
+            .with("operations", operations as f64)
+            .with("rows", rows as f64)
+            .with("cold_bytes", cold as f64))
+    }
+
+    fn run(&self, client: &Client, number: u64, operations: u64) -> Result<u64> {
+        let mut rng = StdRng::seed_from_u64(self.rounds * 1000 + number);
+        let (all, mut rows) = (self.clients.len() as u64, 0);
+        let first = ((FIRST + self.phase as f64 * STEP) * self.records as f64) as u64;
+        for _ in 0..operations {
+            let key = (rng.sample(self.zipf) as u64 - 1 + first) % self.records;
+            if rng.random_bool(READS) {
+                rows += self.read(client, key)?;
+            } else {
+                // Each client has records of its own to change.
+                let key = key - key % all + number;
+                rows += self.update(client, key.min(self.records - all + number), &mut rng)?;
+            }
+        }
+        Ok(rows)
+    }
+
+    fn read(&self, client: &Client, key: u64) -> Result<u64> {
+        let batches: Vec<RecordBatch> = self.runtime.block_on(async {
+            Ok::<_, Error>(client.read.query(Some(parameters([keys([key])])?)).await?.stream.try_collect().await?)
+        })?;
+        Ok(batches.iter().map(|batch| batch.num_rows() as u64).sum())
+    }
+
+    fn update(&self, client: &Client, key: u64, rng: &mut StdRng) -> Result<u64> {
+        let text: ArrayRef = Arc::new(StringArray::from(vec![text(rng)]));
+        let statement =
+            client.updates.get(rng.random_range(0..FIELDS)).ok_or_else(|| Error::failed("no such field"))?;
+        Ok(self.runtime.block_on(statement.update(Some(parameters([text, keys([key])])?)))?)
+    }
+
+    /// What the table holds, in numbers small enough to be exact in JSON.
+    fn digest(&self) -> Result<Sample> {
+        let session = &self.clients.first().ok_or_else(|| Error::failed("no clients"))?.session;
+        let batches: Vec<RecordBatch> = self.runtime.block_on(async {
+            let statement = session.prepare("SELECT * FROM usertable ORDER BY k").await?;
+            Ok::<_, Error>(statement.query(None).await?.stream.try_collect().await?)
+        })?;
+        let (mut digest, mut rows) = (DefaultHasher::new(), 0);
+        for batch in &batches {
+            let (key, fields) = batch.columns().split_first().ok_or_else(|| Error::failed("no columns"))?;
+            rows += batch.num_rows();
+            key.as_primitive::<Int64Type>().values().hash(&mut digest);
+            for field in fields {
+                field.as_string::<i32>().iter().for_each(|text| text.hash(&mut digest));
+            }
+        }
+        Ok(Sample::default().with("rows", rows as f64).with("digest", (digest.finish() >> 16) as f64))
+    }
+}
+
+impl Side for Ycsb {
+    fn run(&mut self, op: &str) -> Result<Sample> {
+        match op.split_once(' ') {
+            Some(("round", operations)) => self.round(operations.parse().map_err(|_| unknown(op))?),
+            None if op == "move" => {
+                self.phase += 1;
+                Ok(Sample::default())
+            }
+            None if op == "digest" => self.digest(),
+            _ => Err(unknown(op)),
+        }
+    }
+}
+
+fn load(store: &Arc<Store>, records: u64) -> Result<()> {
+    let mut rng = StdRng::seed_from_u64(1);
+    let mut ingest = None;
+    for first in (0..records).step_by(CHUNK_ROWS as usize) {
+        let range = first..records.min(first + u64::from(CHUNK_ROWS));
+        let mut columns: Vec<(String, ArrayRef)> = vec![("k".to_owned(), keys(range.clone()))];
+        for field in 0..FIELDS {
+            let texts: StringArray = range.clone().map(|_| Some(text(&mut rng))).collect();
+            columns.push((format!("field{field}"), Arc::new(texts)));
+        }
+        let batch = RecordBatch::try_from_iter(columns)?;
+        let ingest = match &mut ingest {
+            Some(ingest) => ingest,
+            empty => {
+                let mut definition = TableDefinition::new(TableName::new("public", "usertable"), batch.schema());
+                definition.primary_key = vec!["k".to_owned()];
+                definition.options.enforce_primary_key = true;
+                definition.options.cluster_by = vec!["k".to_owned()];
+                definition.options.chunk_rows = CHUNK_ROWS;
+                empty.insert(store.ingest(&store.create_table(definition)?))
+            }
+        };
+        ingest.write(batch)?;
+    }
+    if let Some(ingest) = ingest {
+        ingest.finish()?;
+    }
+    Ok(())
+}
+
+fn keys(keys: impl IntoIterator<Item = u64>) -> ArrayRef {
+    Arc::new(keys.into_iter().map(|key| key as i64).collect::<Int64Array>())
+}
+
+fn text(rng: &mut StdRng) -> String {
+    Alphanumeric.sample_string(rng, FIELD_BYTES)
+}
+
+fn parameters<const N: usize>(values: [ArrayRef; N]) -> Result<RecordBatch> {
+    Ok(RecordBatch::try_from_iter(values.into_iter().enumerate().map(|(n, value)| (format!("${}", n + 1), value)))?)
+}

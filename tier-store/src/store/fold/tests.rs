@@ -1,0 +1,114 @@
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use rand::rngs::StdRng;
+use rand::seq::IteratorRandom;
+use rand::{Rng, SeedableRng};
+
+use super::super::tests::{definition, keys, rows};
+use super::super::transaction::tests::delete_keys;
+use super::*;
+use crate::store::{Store, StoreOptions, Transaction};
+use crate::table::{Durability, TableName};
+
+fn open(dir: &Path) -> Arc<Store> {
+    Store::open(StoreOptions::new(dir)).unwrap()
+}
+
+#[test]
+fn a_long_delta_has_few_entries() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    for (name, durability) in [("logged", Durability::Full), ("volatile", Durability::None)] {
+        let mut definition = definition(name);
+        (definition.options.chunk_rows, definition.options.durability) = (65_536, durability);
+        let table = store.create_table(definition).unwrap();
+        let mut most = 0;
+        for key in 0..3_000 {
+            store.insert(&table, &[rows(key..key + 1)]).unwrap();
+            most = most.max(table.version().delta.len());
+        }
+        assert!(most < 40, "{name}: {most} entries");
+        assert!(table.version().chunks.is_empty());
+        assert_eq!(keys(&store, &table), (0..3_000).collect::<Vec<_>>());
+        let charged: u64 = table.version().delta.iter().map(|rows| rows.entry.bytes()).sum();
+        assert!(charged < 3_000 * 150, "{name}: {charged} bytes; entries that were folded are gone");
+    }
+    store.close().unwrap();
+    drop(store);
+    let table = |store: &Store, name: &str| store.table(&TableName::new("public", name)).unwrap();
+    let store = open(dir.path());
+    assert_eq!(keys(&store, &table(&store, "logged")), (0..3_000).collect::<Vec<_>>());
+    assert!(table(&store, "logged").version().delta.len() < 40, "what was folded is stored so");
+    assert_eq!(keys(&store, &table(&store, "volatile")), (0..3_000).collect::<Vec<_>>());
+}
+
+#[test]
+fn large_entries_are_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let mut definition = definition("t");
+    definition.options.chunk_rows = 65_536;
+    let table = store.create_table(definition).unwrap();
+    for first in (0..18).map(|n| n * 3_600) {
+        store.insert(&table, &[rows(first..first + 3_600)]).unwrap();
+    }
+    assert!(table.version().delta.iter().all(|rows| rows.entry.bytes() >= 64 << 10));
+    assert_eq!(table.version().delta.len(), 18);
+}
+
+/// Writers that read before a fold, several of them even, delete the rows that they meant, or find them deleted.
+#[test]
+fn deletions_of_old_versions_follow_the_rows() {
+    for seed in 0..12 {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut rng, mut store) = (StdRng::seed_from_u64(seed), open(dir.path()));
+        let mut definition = definition("t");
+        definition.options.chunk_rows = 4_096;
+        store.create_table(definition).unwrap();
+        let (mut model, mut next) = (BTreeSet::new(), 0);
+        // Open transactions and what each of them deletes.
+        let mut open_ones: Vec<(Transaction, BTreeSet<i64>)> = Vec::new();
+        for step in 0..900 {
+            let table = store.table(&TableName::new("public", "t")).unwrap();
+            match rng.random_range(0..100) {
+                0..70 => {
+                    let count = if rng.random_bool(0.05) { rng.random_range(100..600) } else { rng.random_range(1..4) };
+                    store.insert(&table, &[rows(next..next + count)]).unwrap();
+                    model.extend(next..next + count);
+                    next += count;
+                }
+                70..85 if !model.is_empty() => {
+                    let doomed: BTreeSet<i64> =
+                        model.iter().copied().choose_multiple(&mut rng, 5).into_iter().collect();
+                    let mut transaction = store.begin();
+                    delete_keys(&store, &mut transaction, &table, &doomed.iter().copied().collect::<Vec<_>>());
+                    open_ones.push((transaction, doomed));
+                }
+                85..97 if !open_ones.is_empty() => {
+                    let (transaction, doomed) = open_ones.swap_remove(rng.random_range(0..open_ones.len()));
+                    let all_there = doomed.is_subset(&model);
+                    assert_eq!(transaction.commit().is_ok(), all_there, "seed {seed}, step {step}: {doomed:?}");
+                    if all_there {
+                        model.retain(|key| !doomed.contains(key));
+                    }
+                }
+                97 => store.seal(&table).unwrap(),
+                98 => drop(store.optimize(&table).unwrap()),
+                99 => {
+                    open_ones.clear();
+                    drop((table, store));
+                    store = open(dir.path());
+                }
+                _ => {}
+            }
+            if step % 50 == 0 {
+                let table = store.table(&TableName::new("public", "t")).unwrap();
+                assert_eq!(keys(&store, &table), model.iter().copied().collect::<Vec<_>>(), "seed {seed}, step {step}");
+                assert!(table.version().delta.len() < 60, "seed {seed}, step {step}");
+            }
+        }
+    }
+}
