@@ -184,9 +184,9 @@ impl Heat {
         self.chunks.contains_key(&(key.table, key.chunk))
     }
 
-    /// The heat of a segment of `chunk` as the next [`Heat::observe`] would have it, were it now.
-    pub fn now(&self, chunk: &Chunk, segment: &Segment, half_life_epochs: f64) -> SegmentHeat {
-        let decay = decay(half_life_epochs);
+    /// The heat of a segment of `chunk` with what was read since the last [`Heat::observe`], as if that had seen it: until
+    /// the next one it only grows.
+    pub fn with_new_reads(&self, chunk: &Chunk, segment: &Segment) -> SegmentHeat {
         let heir = match self.chunks.contains_key(&(chunk.table, chunk.id)) {
             true => None,
             false => chunk.heritage.get().map(|heritage| self.inherited(chunk.table, heritage)),
@@ -195,8 +195,12 @@ impl Heat {
         let weight = known.map_or(0.0, |chunk| chunk.weight);
         let known = known.and_then(|chunk| chunk.segments.get(segment.column.0 as usize));
         let mut tracked = known.copied().unwrap_or_default();
-        tracked.fold(segment.counters.snapshot(), decay);
-        mean(&tracked, weight * decay + 1.0)
+        let idle_epochs = tracked.sums.idle_epochs;
+        tracked.fold(segment.counters.snapshot(), 1.0);
+        if tracked.sums.idle_epochs != Some(0) {
+            tracked.sums.idle_epochs = idle_epochs;
+        }
+        mean(&tracked, weight.max(1.0))
     }
 
     /// The `k` segments with most accesses per epoch, hottest first; ties in order of key. Untouched ones are left out.

@@ -120,7 +120,7 @@ pub(super) struct Victim {
     pub(super) chunk: Arc<Chunk>,
     pub(super) bytes: u64,
     pub(super) charged_bytes: u64,
-    /// What it saves where it lies, in microseconds per epoch, as it is weighed against what wants its room.
+    /// What it saves where it lies, in microseconds per turn, as it is weighed against what wants its room.
     pub(super) benefit_us: f64,
 }
 
@@ -128,7 +128,6 @@ pub(super) struct Victim {
 pub(super) struct Now<'a> {
     pub(super) host: &'a dyn TieringHost,
     pub(super) heat: &'a Heat,
-    pub(super) half_life_epochs: f64,
     pub(super) round: i64,
 }
 
@@ -147,7 +146,7 @@ pub(super) struct Ledger {
     /// Of tables with rules: the last chunk that was surveyed, and what rules ask of segments where it is anything.
     ruled: HashMap<TableId, ChunkId>,
     duties: HashMap<SegmentKey, Duty>,
-    /// What a segment must save per byte, in nanoseconds per epoch, to be among the best.
+    /// What a segment must save per byte, in nanoseconds per turn, to be among the best.
     least_ns_per_byte: f64,
 }
 
@@ -220,11 +219,11 @@ impl Ledger {
 
     /// A segment as planning sees it at this moment.
     pub(super) fn input(&self, chunk: &Chunk, segment: &Segment, duty: Duty, now: &Now<'_>) -> SegmentInput {
-        let heat = |_: &SegmentKey| now.heat.now(chunk, segment, now.half_life_epochs);
+        let heat = |_: &SegmentKey| now.heat.with_new_reads(chunk, segment);
         segment_input(&now.host.memory_tiers(), (&heat, self.rates), chunk, segment, duty)
     }
 
-    /// What it saves on a memory tier, in microseconds per epoch.
+    /// What it saves on a memory tier, in microseconds per turn.
     pub(super) fn benefit_us(&self, input: &SegmentInput, tier: TierId) -> f64 {
         benefit_us(&self.inputs, input, tier)
     }
@@ -265,7 +264,8 @@ impl Ledger {
         }
     }
 
-    /// The same on a memory tier, less what bringing it there costs per epoch until that has to have paid back.
+    /// The same on a memory tier, less what bringing it there costs per turn; it has to pay back within as many as the heat
+    /// speaks of.
     pub(super) fn net_us(&self, input: &SegmentInput, tier: TierId) -> f64 {
         let cost = self.inputs.tiers.get(usize::from(tier.0)).map_or(0.0, |known| known.cost.sweep_us(input.bytes));
         self.benefit_us(input, tier) - cost / self.inputs.payback_epochs.max(1e-3)

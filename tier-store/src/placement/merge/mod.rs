@@ -12,6 +12,7 @@
 
 mod ledger;
 mod offers;
+mod recent;
 mod round;
 mod tally;
 

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::ledger::{Ledger, Now, Stamp, Uses, Victim};
+use super::recent::Recent;
 use super::tally::Tally;
 use super::{MergeKind, Rank};
 use crate::error::{Error, Result};
@@ -34,6 +35,7 @@ const NAP: Duration = Duration::from_millis(50);
 pub(in crate::placement) struct Merging {
     ledger: Option<Ledger>,
     uses: Uses,
+    recent: Recent,
     tally: Tally,
     round: i64,
     /// When the rate allows the next copy.
@@ -135,23 +137,22 @@ impl Shared {
         if let Some(ledger) = old {
             return Ok(ledger);
         }
-        let seen = self.seen_heat(tables, true);
-        let (mut inputs, origins) = self.inputs(host, tables, seen.as_ref())?;
+        let room_bytes = host.memory_tiers().iter().map(|tier| tier.account().limit_bytes()).sum();
+        let past = (epoch, self.options.half_life_epochs);
+        merging.recent.turn(tables, room_bytes, past, || self.heat.read().clone());
+        let heat = merging.recent.heat();
+        let (mut inputs, origins) = self.inputs(host, tables, Some(&heat))?;
+        inputs.payback_epochs = merging.recent.turns();
         self.mark(&mut inputs, epoch.unwrap_or(0) + 1);
         let rates = self.calibrated(host)?.rates();
         let options = &self.options.merge;
         let rank = Rank::of(options.kind, self.policy.kind());
-        let heat = self.heat.read();
-        let now = self.now(host, &heat, merging.round);
+        let now = Now { host, heat: &heat, round: merging.round };
         let uses = (&mut merging.uses, &now);
         let mut ledger = Ledger::of((inputs, &origins), (stamp, tables), (rank, options, rates), uses);
         ledger.built_us = self.clock.now_us();
         ledger.took_us = ledger.built_us.saturating_sub(start_us);
         Ok(ledger)
-    }
-
-    fn now<'a>(&self, host: &'a dyn TieringHost, heat: &'a crate::heat::decay::Heat, round: i64) -> Now<'a> {
-        Now { host, heat, half_life_epochs: self.options.half_life_epochs, round }
     }
 
     /// Brings a column into memory if that is worth it; `None` when it is no longer of interest.
@@ -169,8 +170,8 @@ impl Shared {
         if !is_there || segment.constant.is_some() || segment.resident.load().is_some() {
             return None;
         }
-        let heat = self.heat.read();
-        let now = self.now(host, &heat, merging.round);
+        let heat = merging.recent.heat();
+        let now = Now { host, heat: &heat, round: merging.round };
         let duty = ledger.duty(&SegmentKey::of(chunk, segment))?;
         let input = ledger.input(chunk, segment, duty, &now);
         let is_worth_it = match options.kind {

@@ -9,7 +9,7 @@ use rand::{Rng, SeedableRng};
 use super::*;
 use crate::heat::{Pattern, SegmentKey};
 use crate::placement::testing::FakeHost;
-use crate::placement::tiering::Tiering;
+use crate::placement::tiering::{Tiering, TieringHost};
 use crate::placement::{EpochRequest, MoveStatus, SEVERAL, TieringMode, TieringOptions};
 use crate::table::{NewRule, RuleKind, RuleRows, Rules};
 use crate::tier::Account;
@@ -205,16 +205,45 @@ fn an_epoch_logs_a_row_for_each_direction() {
 }
 
 #[test]
-fn the_heat_of_this_moment_is_what_the_next_epoch_will_see() {
+fn new_reads_count_as_those_of_the_latest_turn() {
     let setup = Setup::new(THREE, MergeKind::Never, PolicyKind::Optimal, 5.0);
     let chunk = &setup.host.chunks[3].chunk;
     let key = SegmentKey::of(chunk, &chunk.segments[0]);
+    let with_new_reads = || setup.tiering.with_heat(|heat| heat.with_new_reads(chunk, &chunk.segments[0]));
     for reads in [4, 0, 7] {
         setup.host.read(3, reads);
-        let before = setup.tiering.with_heat(|heat| heat.now(chunk, &chunk.segments[0], 3.0));
         setup.epoch();
-        assert_eq!(setup.tiering.heat(&key), before);
+        assert_eq!(setup.tiering.heat(&key), with_new_reads());
     }
+    let before = with_new_reads().total();
+    setup.host.read(3, 2);
+    assert!(with_new_reads().total() > before);
+    // Of a chunk that no turn has seen, its reads.
+    let new = Setup::new(THREE, MergeKind::Never, PolicyKind::Optimal, 5.0);
+    new.host.read(3, 5);
+    let chunk = &new.host.chunks[3].chunk;
+    assert_eq!(new.tiering.with_heat(|heat| heat.with_new_reads(chunk, &chunk.segments[0])).total(), 5.0);
+}
+
+#[test]
+fn time_between_epochs_is_counted_in_reads() {
+    let host = FakeHost::new(THREE, Arc::default());
+    let heat = |recent: &recent::Recent, chunk: usize| {
+        let chunk = &host.chunks[chunk].chunk;
+        recent.heat().get(&SegmentKey::of(chunk, &chunk.segments[0])).total()
+    };
+    let mut recent = recent::Recent::default();
+    let mut turn = |reads: &[(usize, u32)]| {
+        reads.iter().for_each(|(chunk, count)| host.read(*chunk, *count));
+        recent.turn(&host.tables(), THREE, (None, 3.0), Default::default);
+        [heat(&recent, 0), heat(&recent, 1)]
+    };
+    let [first, _] = turn(&[(0, 1000)]);
+    assert_eq!((0..50).map(|_| turn(&[])).next_back(), Some([first, 0.0]), "a quiet time changes nothing");
+    // Three of the segments fit, so a read counts half after 384 others.
+    let later: Vec<[f32; 2]> = (0..4).map(|_| turn(&[(1, 384)])).collect();
+    assert!(later[0][0] > later[0][1] && later[2][1] > later[2][0], "{later:?}");
+    assert!((later[3][0] / later[2][0] - later[2][1] / later[3][1] * 0.5).abs() < 0.1, "{later:?}");
 }
 
 #[test]
