@@ -241,8 +241,8 @@ section! {
         /// (all of it, as into a cache; the policy says what makes room), `selective` (what is worth more than what has to
         /// make room for it).
         pub merge: MergeKind = MergeKind::Never,
-        /// With `merge = "selective"`: the percentage of all segments, by time saved per byte, that it must be among.
-        pub merge_top_percent: f64 = 5.0,
+        /// With `merge = "selective"`: the percentage of all segments, by time saved per byte, that it must be among besides.
+        pub merge_top_percent: f64 = 100.0,
     }
 }
 

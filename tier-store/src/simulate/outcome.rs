@@ -20,8 +20,6 @@ use crate::placement::{
 pub(super) const INTERVAL: Duration = Duration::from_secs(60);
 /// Enough for so few segments; most of an epoch's time is this.
 const EFFORT: Effort = Effort { evaluations: 16, nodes: 2_000 };
-/// What selective merging takes: as many segments as DRAM holds. The usual 5 % of so few are four, which always lie there.
-const MERGE_TOP_PERCENT: f64 = 20.0;
 /// Epochs at the start that are not measured: everything comes from home.
 const WARM_UP: usize = 10;
 /// A segment that turns back within so many epochs flips.
@@ -98,7 +96,7 @@ pub(super) fn run_with(
     let world = World::new()?;
     let host: Arc<dyn TieringHost> = Arc::clone(&world) as _;
     let clock: Arc<ManualClock> = Arc::clone(&world.clock);
-    let merge_options = MergeOptions { kind: merge, top_percent: MERGE_TOP_PERCENT, ..MergeOptions::default() };
+    let merge_options = MergeOptions { kind: merge, ..MergeOptions::default() };
     let options = TieringOptions {
         policy,
         seed: course.seed,

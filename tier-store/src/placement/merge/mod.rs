@@ -32,7 +32,7 @@ pub enum MergeKind {
     Never,
     /// All that was read as a whole, as into a cache.
     Always,
-    /// What is among the best by expected benefit per byte, and better than what has to make room for it.
+    /// What is worth more than what has to make room for it, the copy included.
     Selective,
 }
 
@@ -63,7 +63,7 @@ pub struct MergeOptions {
 
 impl Default for MergeOptions {
     fn default() -> Self {
-        Self { kind: MergeKind::default(), top_percent: 5.0, queue_bytes: 8 << 20 }
+        Self { kind: MergeKind::default(), top_percent: 100.0, queue_bytes: 8 << 20 }
     }
 }
 
