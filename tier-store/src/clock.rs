@@ -1,6 +1,6 @@
 //! Time as a dependency: production code asks a [`Clock`], tests and simulations pass their own.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// A source of time.
@@ -54,12 +54,18 @@ impl Clock for SystemClock {
 #[derive(Debug, Default)]
 pub struct ManualClock {
     now_us: AtomicU64,
+    unix_ahead_us: AtomicI64,
 }
 
 impl ManualClock {
     /// Moves time forward.
     pub fn advance(&self, duration: Duration) {
         self.now_us.fetch_add(duration.as_micros() as u64, Ordering::SeqCst);
+    }
+
+    /// Sets the time of day so far ahead of what it was at the start, or back; not below 0.
+    pub fn jump(&self, ahead_us: i64) {
+        self.unix_ahead_us.store(ahead_us, Ordering::SeqCst);
     }
 }
 
@@ -69,7 +75,7 @@ impl Clock for ManualClock {
     }
 
     fn unix_us(&self) -> u64 {
-        self.now_us()
+        self.now_us().saturating_add_signed(self.unix_ahead_us.load(Ordering::SeqCst))
     }
 
     fn sleep(&self, duration: Duration) {

@@ -75,6 +75,8 @@ pub enum Outcome {
     Full,
     /// The segment is not where the move expected it; nothing changed. Says where it is.
     Stale(TierId),
+    /// Its chunk is no part of its table any more, and would only take room until its last reader is done.
+    Gone,
 }
 
 /// Moves one segment, without waiting for room. `tiers` are the byte-addressable tiers in order of [`TierId`]; the id after
@@ -98,6 +100,9 @@ pub fn try_move(tiers: &[Arc<dyn MemoryTier>], home: &dyn HomeTier, relocation: 
         }
         return Ok(swapped(tiers, segment, &current, None));
     };
+    if chunk.is_doomed() {
+        return Ok(Outcome::Gone);
+    }
     // Asked before the image is read, so that a full tier costs no I/O.
     if !target.has_room(segment.bytes()) {
         return Ok(Outcome::Full);
@@ -125,6 +130,9 @@ pub fn try_promote(tiers: &[Arc<dyn MemoryTier>], relocation: &Relocation, read:
     }
     let missing = || Error::NotFound { kind: "tier", name: format!("number {}", to.0) };
     let target = tiers.get(usize::from(to.0)).ok_or_else(missing)?;
+    if chunk.is_doomed() {
+        return Ok(Outcome::Gone);
+    }
     if !target.has_room(segment.bytes()) {
         return Ok(Outcome::Full);
     }

@@ -248,6 +248,7 @@ impl MoveQueue<'_> {
                 Ok(Outcome::Stale(at)) => {
                     Some(Verdict::Skipped(format!("the segment went to {} meanwhile", self.name(at))))
                 }
+                Ok(Outcome::Gone) => Some(Verdict::Skipped("its table was dropped, or its chunk replaced".into())),
                 Err(error) => Some(Verdict::Skipped(error.to_string())),
             };
             ((number, relocation), verdict)

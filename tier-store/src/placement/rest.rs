@@ -6,7 +6,7 @@ use super::duty::Duty;
 use super::epoch::Inputs;
 use super::policy::{Decision, Policy, Problem};
 use super::reserve::Reserved;
-use super::solver::{Effort, Instance, Solution, gap};
+use super::solver::{self, Effort, Instance, Method, Solution, gap};
 use crate::error::Result;
 use crate::tier::TierId;
 
@@ -22,11 +22,24 @@ pub(super) fn choose_rest(
     let free: Vec<usize> =
         reserved.place.iter().zip(0..).filter(|(place, _)| place.is_none()).map(|(_, at)| at).collect();
     if free.len() == inputs.segments.len() && reserved.given_way.is_empty() && !inputs.has_rules() {
-        return policy.choose(&Problem { inputs, segments: &free, instance: all, effort });
+        return checked(policy, &Problem { inputs, segments: &free, instance: all, effort });
     }
     let rest = rest(inputs, all, reserved, &free);
-    let decision = policy.choose(&Problem { inputs, segments: &free, instance: &rest, effort })?;
+    let decision = checked(policy, &Problem { inputs, segments: &free, instance: &rest, effort })?;
     Ok(over_all(inputs, all, reserved, &free, decision))
+}
+
+/// What a policy chooses, if that is an answer, by the problem alone: a tier for each row, none over its capacity, sums that are
+/// numbers. One that is none is not followed, whatever went wrong; the greedy answer is.
+fn checked(policy: &dyn Policy, problem: &Problem<'_>) -> Result<Decision> {
+    let decision = policy.choose(problem)?;
+    let Solution { choice, objective, bound, gap, .. } = &decision.solution;
+    if problem.instance.is_feasible(choice) && objective.is_finite() && !bound.is_nan() && !gap.is_nan() {
+        return Ok(decision);
+    }
+    tracing::warn!(policy = policy.kind().name(), objective, bound, "an answer that is none; greedily instead");
+    let solution = solver::judge(problem.instance, solver::greedy(problem.instance), problem.effort)?;
+    Ok(Decision { solution: Solution { method: Method::Greedy, ..solution }, scores: Vec::new() })
 }
 
 fn rest(inputs: &Inputs, all: &Instance, reserved: &Reserved, free: &[usize]) -> Instance {

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use super::control::Control;
 use super::picture::Picture;
 use super::*;
-use crate::clock::SystemClock;
+use crate::clock::{Clock, SystemClock};
 use crate::error::Result;
 use crate::heat::Pattern;
 use crate::migrate::HomeTier;
@@ -55,6 +55,11 @@ impl FakeHost {
 
     /// A loop over it that waits for nothing.
     pub(super) fn tiering_with(self: &Arc<Self>, options: TieringOptions) -> Tiering {
+        self.tiering_on(Arc::new(SystemClock::default()), options)
+    }
+
+    /// The same on a clock of the test.
+    pub(super) fn tiering_on(self: &Arc<Self>, clock: Arc<dyn Clock>, options: TieringOptions) -> Tiering {
         let host: Arc<dyn TieringHost> = Arc::clone(self) as _;
         let options = TieringOptions {
             max_budget_bytes: [("dram".to_owned(), 1 << 20)].into(),
@@ -62,7 +67,7 @@ impl FakeHost {
             movers: 0,
             ..options
         };
-        Tiering::new(Arc::downgrade(&host), Arc::new(SystemClock::default()), options)
+        Tiering::new(Arc::downgrade(&host), clock, options)
     }
 
     pub(super) fn read(&self, chunk: usize, times: u32) {

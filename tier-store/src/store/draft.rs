@@ -301,7 +301,8 @@ impl<'a> Draft<'a> {
             let (key, is_new) = (self.key(rows.entry.sequence), at >= self.head.delta.len());
             let bytes = if is_new { encoded.next().flatten() } else { None };
             if rows.live_rows() == 0 || self.sealed.contains(&rows.entry.sequence) {
-                if !is_new {
+                // What is not logged need not be taken back, and nobody waits for the disk then.
+                if !is_new && rows.entry.is_logged() {
                     commit.delete(Space::Delta, key.clone()).delete(Space::DeltaDeletions, key);
                 }
                 continue;

@@ -2,6 +2,8 @@
 
 use super::*;
 use crate::heat::Pattern;
+use crate::placement::policy::{Problem, Why};
+use crate::placement::solver::{self, Solution};
 use crate::table::{ChunkId, ColumnId, TableId};
 use crate::tier::TierKind;
 
@@ -102,4 +104,58 @@ fn a_segment_returns_only_when_it_pays_back_the_move() {
     let moves = plan(&inputs, Effort::default()).unwrap().moves;
     let ways: Vec<_> = moves.iter().map(|m| (m.segment, m.from.0, m.to.0)).collect();
     assert_eq!(ways, [(0, 0, 2), (1, 2, 0)], "room is made first");
+}
+
+/// Answers something else than it was asked for.
+#[derive(Debug)]
+struct Broken(fn(&mut Solution));
+
+impl Policy for Broken {
+    fn kind(&self) -> PolicyKind {
+        PolicyKind::Optimal
+    }
+
+    fn choose(&self, problem: &Problem<'_>) -> Result<Decision> {
+        let mut solution = solver::solve(problem.instance, None, problem.effort)?;
+        (self.0)(&mut solution);
+        Ok(Decision { solution, scores: Vec::new() })
+    }
+
+    fn reason(&self, _: &Why<'_>) -> String {
+        "by a broken policy".into()
+    }
+}
+
+#[test]
+fn an_answer_that_is_none_is_caught_and_the_greedy_one_followed() {
+    let segments: Vec<_> = (0..8).map(|id| segment(id, 2, Pattern::Sequential, id as f32, 1000.0)).collect();
+    for ruled in [false, true] {
+        let mut segments = segments.clone();
+        if ruled {
+            segments[0].duty = Duty { allowed: !1, ..Duty::default() };
+        }
+        let (rules, prices) = (Vec::new(), Vec::new());
+        let inputs = Inputs { tiers: tiers(2 * MIB, 3 * MIB), segments, payback_epochs: 4.0, rules, prices };
+        let whole = plan_by(&Broken(|_| ()), &inputs, Effort::default()).unwrap();
+        assert_eq!((whole.method, whole.moves.len()), (Method::Lagrange, 5));
+        let broken: [fn(&mut Solution); 6] = [
+            |solution| solution.choice.fill(0),
+            |solution| solution.choice.fill(9),
+            |solution| solution.choice.truncate(3),
+            |solution| solution.objective = f64::NAN,
+            |solution| solution.bound = f64::NAN,
+            |solution| solution.gap = f64::NAN,
+        ];
+        for (at, broken) in broken.into_iter().enumerate() {
+            let plan = plan_by(&Broken(broken), &inputs, Effort::default()).unwrap();
+            assert_eq!(plan.method, Method::Greedy, "{at}");
+            assert!(
+                plan.objective_us.is_finite() && plan.bound_us <= plan.objective_us && plan.gap.is_finite(),
+                "{at}"
+            );
+            for (tier, most) in [(0, 2), (1, 3)] {
+                assert!(plan.moves.iter().filter(|planned| planned.to == TierId(tier)).count() <= most, "{at}");
+            }
+        }
+    }
 }

@@ -254,7 +254,7 @@ impl Shared {
                 self.metrics.merge.made_room_bytes.fetch_add(bytes, Ordering::Relaxed);
                 ledger.sank(to, place);
             }
-            Ok(Outcome::Full | Outcome::Stale(_)) => {}
+            Ok(Outcome::Full | Outcome::Stale(_) | Outcome::Gone) => {}
             Err(error) => tracing::debug!(%error, "a segment does not make room"),
         }
     }

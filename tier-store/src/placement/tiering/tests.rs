@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use super::*;
+use crate::clock::ManualClock;
 use crate::placement::order::{Order, OrderReport, Scope};
 use crate::placement::testing::{FakeHost, Saved};
 use crate::table::{ChunkId, RuleRows};
@@ -210,4 +211,31 @@ fn what_moves_bring_is_counted_afterwards() {
     // After the epochs within which it had to pay back, the measurement is over.
     tiering.run_epoch(EpochRequest::now("test")).unwrap();
     assert_eq!(of(0).measured_epochs, 4);
+}
+
+/// The time of day is only written down; epochs, holds and what moves bring go by a clock that never goes back.
+#[test]
+fn a_clock_that_jumps_changes_nothing_but_the_dates() {
+    let course = |jumps: bool| {
+        let (host, clock) = (FakeHost::new(THREE, Arc::default()).with_usual_costs(), Arc::new(ManualClock::default()));
+        clock.advance(Duration::from_secs(86_400));
+        let tiering = host.tiering_on(Arc::clone(&clock) as _, TieringOptions::default());
+        for round in 0..12_usize {
+            if jumps {
+                let hour = 3_600_000_000_i64;
+                clock.jump([0, -1_000_000 * hour, 20 * hour, -3 * hour, i64::MAX / 4][round % 5]);
+            }
+            (0..3).for_each(|near| host.read((round / 4 * 3 + near) % 10, 20));
+            clock.advance(Duration::from_secs(60));
+            tiering.run_epoch(EpochRequest::now("test")).unwrap();
+        }
+        let saved = host.saved.lock();
+        let epochs: Vec<_> = saved.epochs.iter().map(|report| (report.epoch.id, report.epoch.moves_done)).collect();
+        let moves: Vec<_> = saved.epochs.iter().flat_map(|report| &report.moves).collect();
+        let said: Vec<_> = moves.iter().map(|m| (m.chunk, m.to.clone(), m.reason.clone(), m.measured_us)).collect();
+        (host.resident(), epochs, said)
+    };
+    let steady = course(false);
+    assert!(steady.2.len() > 6 && steady.2.iter().any(|(.., measured)| measured.is_some()), "{steady:?}");
+    assert_eq!(course(true), steady);
 }

@@ -14,6 +14,8 @@ use super::super::tests::{definition, keys, read, rows};
 use super::super::transaction::tests::{delete_keys, seeds};
 use super::*;
 use crate::heat::{Heat, Pattern, SegmentKey};
+use crate::migrate::{Outcome, Relocation, try_move};
+use crate::placement::TieringHost;
 use crate::{Store, StoreOptions};
 
 fn open(dir: &std::path::Path) -> Arc<Store> {
@@ -247,4 +249,32 @@ fn deletes_during_a_compaction_are_carried_over() {
     expected.extend((0..4_000).step_by(80).flat_map(|start| 10_000 + start..10_010 + start));
     assert_eq!(keys(&store, &table), expected);
     assert!(store.compactions().rows_dropped.load(Ordering::Relaxed) > 0);
+}
+
+#[test]
+fn chunks_that_were_replaced_or_dropped_are_moved_nowhere() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(StoreOptions { dram_budget_bytes: 0, ..StoreOptions::new(dir.path()) }).unwrap();
+    let table = store.create_table(definition("t")).unwrap();
+    for start in (0..2_000).step_by(1_000) {
+        store.insert(&table, &[rows(start..start + 1_000)]).unwrap();
+        store.seal(&table).unwrap();
+    }
+    // A plan knows chunks of the version that it was made of.
+    let planned = table.version();
+    let (tiers, home) = (store.memory_tiers(), store.core().home());
+    tiers[0].account().set_limit_bytes(1 << 20);
+    let go = |chunk: &Arc<Chunk>| {
+        let relocation = Relocation { chunk: Arc::clone(chunk), column: 0, from: TierId(1), to: TierId(0) };
+        try_move(&tiers, home, &relocation).unwrap()
+    };
+    delete(&store, &table, &(0..500).collect::<Vec<_>>());
+    store.optimize(&table).unwrap();
+    assert_eq!(go(&planned.chunks[0].chunk), Outcome::Gone);
+    assert_eq!(go(&planned.chunks[1].chunk), Outcome::Moved, "this one is still there");
+    let used = tiers[0].account().used_bytes();
+    store.drop_table(table.name()).unwrap();
+    assert_eq!(go(&table.version().chunks[0].chunk), Outcome::Gone);
+    assert_eq!(tiers[0].account().used_bytes(), used, "nothing came for nobody");
+    assert_eq!(read(&store, &planned).unwrap().num_rows(), 2_000, "who has the version reads it");
 }
