@@ -57,6 +57,12 @@ impl SegmentHeat {
         self.accesses.iter().sum()
     }
 
+    /// So many times as hot.
+    pub(crate) fn times(mut self, factor: f32) -> Self {
+        self.accesses.iter_mut().chain(&mut self.values).for_each(|part| *part *= factor);
+        self
+    }
+
     /// The pattern with most accesses, and how many; `None` when there are none.
     pub fn dominant(&self) -> Option<(Pattern, f32)> {
         let pairs = Pattern::ALL.into_iter().zip(self.accesses).filter(|(_, accesses)| *accesses > NEGLIGIBLE);
@@ -184,15 +190,50 @@ impl Heat {
         self.chunks.contains_key(&(key.table, key.chunk))
     }
 
-    /// The heat of a segment of `chunk` with what was read since the last [`Heat::observe`], as if that had seen it: until
-    /// the next one it only grows.
-    pub fn with_new_reads(&self, chunk: &Chunk, segment: &Segment) -> SegmentHeat {
+    /// Accesses of all segments of `chunks` since the last [`Heat::observe`].
+    pub(crate) fn new_accesses<'a>(&self, chunks: impl IntoIterator<Item = &'a Arc<Chunk>>) -> u64 {
+        let of_chunk = |chunk: &Arc<Chunk>| {
+            let known = self.chunks.get(&(chunk.table, chunk.id));
+            let last = |column: ColumnId| match known {
+                Some(known) => known.segments.get(column.0 as usize).map(|tracked| tracked.last),
+                None => {
+                    let counts = chunk.heritage.get().map(|heritage| heritage.counts.iter());
+                    counts.and_then(|mut counts| counts.find(|(id, _)| *id == column)).map(|(_, counts)| *counts)
+                }
+            };
+            let of_segment = |segment: &Arc<Segment>| -> u64 {
+                let pairs = segment.counters.snapshot().accesses.into_iter();
+                let pairs = pairs.zip(last(segment.column).unwrap_or_default().accesses);
+                pairs.map(|(now, last)| u64::from((now as u32).wrapping_sub(last as u32))).sum()
+            };
+            chunk.segments.iter().filter(|segment| segment.constant.is_none()).map(of_segment).sum::<u64>()
+        };
+        chunks.into_iter().map(of_chunk).sum()
+    }
+
+    /// As if each segment had been accessed so many times as often as in an epoch; the counters are as they were.
+    pub(crate) fn of_epochs(mut self, epochs: f32) -> Self {
+        for chunk in self.chunks.values_mut() {
+            let weight = std::mem::replace(&mut chunk.weight, 1.0);
+            chunk.segments.iter_mut().for_each(|tracked| tracked.sums = mean(tracked, weight).times(epochs));
+        }
+        self
+    }
+
+    /// Accesses of a segment, decayed and not divided by anything: who is new has had few.
+    pub(crate) fn sums(&self, key: &SegmentKey) -> SegmentHeat {
+        let chunk = self.chunks.get(&(key.table, key.chunk));
+        let tracked = chunk.and_then(|chunk| chunk.segments.get(key.column.0 as usize));
+        tracked.map_or_else(SegmentHeat::default, |tracked| tracked.sums)
+    }
+
+    /// The same of a segment of `chunk` with its accesses since the last [`Heat::observe`].
+    pub(crate) fn sums_now(&self, chunk: &Chunk, segment: &Segment) -> SegmentHeat {
         let heir = match self.chunks.contains_key(&(chunk.table, chunk.id)) {
             true => None,
             false => chunk.heritage.get().map(|heritage| self.inherited(chunk.table, heritage)),
         };
         let known = self.chunks.get(&(chunk.table, chunk.id)).or(heir.as_ref());
-        let weight = known.map_or(0.0, |chunk| chunk.weight);
         let known = known.and_then(|chunk| chunk.segments.get(segment.column.0 as usize));
         let mut tracked = known.copied().unwrap_or_default();
         let idle_epochs = tracked.sums.idle_epochs;
@@ -200,7 +241,7 @@ impl Heat {
         if tracked.sums.idle_epochs != Some(0) {
             tracked.sums.idle_epochs = idle_epochs;
         }
-        mean(&tracked, weight.max(1.0))
+        tracked.sums
     }
 
     /// The `k` segments with most accesses per epoch, hottest first; ties in order of key. Untouched ones are left out.

@@ -69,9 +69,9 @@ pub struct Busy {
     /// What it gives then, in bytes per microsecond.
     pub bytes_per_us: f64,
     /// Time of cores that a byte costs to read and check, in microseconds; 0 where the kernel does not say, none in
-    /// calibrations of versions that did not ask.
+    /// calibrations of versions that did not ask, or that counted the kernel's clearing of fresh memory.
     #[serde(default)]
-    pub work_us_per_byte: Option<f64>,
+    pub cores_us_per_byte: Option<f64>,
 }
 
 /// The measurements of all tiers, fastest first, the home last.
@@ -101,7 +101,7 @@ impl Calibration {
     pub fn fits(&self, tiers: &[Arc<dyn MemoryTier>], home: &dyn HomeTier) -> bool {
         let devices = tiers.iter().map(|t| (t.name(), t.describe())).chain([(home.name(), home.describe())]);
         let known = self.tiers.iter().map(|p| (p.name.as_str(), p.device.clone()));
-        let whole = |profile: &TierProfile| profile.busy.is_none_or(|busy| busy.work_us_per_byte.is_some());
+        let whole = |profile: &TierProfile| profile.busy.is_none_or(|busy| busy.cores_us_per_byte.is_some());
         self.decompression.is_some() && self.tiers.iter().all(whole) && devices.eq(known)
     }
 }
@@ -227,8 +227,8 @@ fn busy(probe: &Probe, file: &Arc<IoFile>, clock: &dyn Clock) -> Result<Busy> {
         (at_once, us) = (at_once * 2, more);
     }
     let (depth_bytes, bytes_per_us) = ((2 * at_once * block) as u64, (DEPTH_BLOCKS * block) as f64 / us.max(1.0));
-    let work_us_per_byte = Some(work::measure(probe, file, clock, depth_bytes)?.unwrap_or_default());
-    Ok(Busy { depth_bytes, bytes_per_us, work_us_per_byte })
+    let cores_us_per_byte = Some(work::measure(probe, file, clock, depth_bytes)?.unwrap_or_default());
+    Ok(Busy { depth_bytes, bytes_per_us, cores_us_per_byte })
 }
 
 /// What `measure` finds; up to three times, as other work may come in its way.
@@ -337,7 +337,7 @@ mod tests {
         assert!(serde_json::from_str::<Calibration>(&json).unwrap().fits(&tiers, &home));
         // One of a version that did not measure all of it is made anew.
         let mut partial = calibration.clone();
-        partial.tiers[1].busy.as_mut().unwrap().work_us_per_byte = None;
+        partial.tiers[1].busy.as_mut().unwrap().cores_us_per_byte = None;
         assert!(calibration.fits(&tiers, &home) && !partial.fits(&tiers, &home));
         let old = Calibration { decompression: None, ..calibration };
         let mut json = serde_json::to_value(&old).unwrap();

@@ -50,7 +50,7 @@ impl Device {
     pub(super) fn of(calibration: &Calibration) -> Option<Self> {
         let (home, fastest) = (calibration.tiers.last()?, calibration.tiers.first()?);
         let ([sequential, ..], [memory, ..]) = (home.cost.patterns, fastest.cost.patterns);
-        let work_us_per_byte = home.busy.and_then(|busy| busy.work_us_per_byte).unwrap_or_default();
+        let work_us_per_byte = home.busy.and_then(|busy| busy.cores_us_per_byte).unwrap_or_default();
         Some(Self {
             latency_us: sequential.latency_us,
             bytes_per_us: home.busy.map_or(sequential.bytes_per_us, |busy| busy.bytes_per_us),

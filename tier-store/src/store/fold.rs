@@ -1,13 +1,13 @@
 //! Folding: many small entries of a delta become one, so that scans and plans do not meet each single insert until the seal.
 //!
 //! ```text
-//!   entries      64 KiB  | 4 KiB 5 KiB 4 KiB | 0.3 0.3 0.4 .. 0.3      sixteen small ones at the end
-//!   after        64 KiB  | 4 KiB 5 KiB 4 KiB | 5 KiB                   and so on: sixteen of these become one of 80 KiB
+//!   rows of the entries   256 16 16 16 1 1 1 1 1 1 1 40 1 1 1 1 1 1 1 1 1
+//!   after                 256 16 16 16 40 16
 //! ```
 //!
-//! An entry is folded at most once per class, so each row is written to the catalog three times at most before its seal, and
-//! a delta has some thirty entries beside those of 64 KiB and more. The rows move as by a seal: one commit, old versions keep the
-//! old entries, writers follow the row maps.
+//! The smallest entries are folded when together they have at least [`FAN`] times the rows of the largest of them. So each time
+//! a row is written again it lies in an entry so many times larger, and that is seldom: three times in 4,096 single-row inserts.
+//! The rows move as by a seal: one commit, old versions keep the old entries, writers follow the row maps.
 
 use std::sync::Arc;
 
@@ -23,37 +23,31 @@ use crate::table::delta::{DeltaEntry, Moved};
 use crate::table::{DeltaRows, Table};
 use crate::tier::codec;
 
-/// Entries below these bytes are small, and folded with others below the same.
-const CLASSES_BYTES: [u64; 2] = [4 << 10, 64 << 10];
-/// So many of them become one.
-const FAN: usize = 16;
+/// Entries of so many bytes are large enough.
+const LARGE_BYTES: u64 = 64 << 10;
+/// The new entry has so many times the rows of each that becomes part of it.
+const FAN: u64 = 16;
 
 impl Core {
-    /// Folds the end of the delta where it has many small entries. What a commit made durable stays whatever comes of this.
+    /// Folds the delta where it has many small entries, once: nobody waits for what others keep on adding.
     pub(super) fn fold_if_many(&self, table: &Arc<Table>) {
-        while tail(&table.version().delta).is_some() {
-            match self.fold(table) {
-                Ok(true) => {}
-                Ok(false) => break,
-                Err(error) => {
-                    tracing::warn!(table = %table.name(), %error, "cannot fold a delta; its entries stay as they are");
-                    break;
-                }
-            }
+        if smallest(&table.version().delta).is_some()
+            && let Err(error) = self.fold(table)
+        {
+            tracing::warn!(table = %table.name(), %error, "cannot fold a delta");
         }
     }
 
-    /// True when it did.
-    fn fold(&self, table: &Arc<Table>) -> Result<bool> {
+    fn fold(&self, table: &Arc<Table>) -> Result<()> {
         // A seal takes all of them.
-        let Some(_sealing) = table.try_lock_sealing() else { return Ok(false) };
+        let Some(_sealing) = table.try_lock_sealing() else { return Ok(()) };
         let submitted = {
             let mut head = table.lock_head();
             let version = Arc::clone(&head.version);
-            let Some(start) = tail(&version.delta).filter(|_| !head.dropped) else { return Ok(false) };
-            let old = version.delta.get(start..).unwrap_or_default();
-            let live = old.iter().map(live_batch).collect::<Result<Vec<_>>>()?;
+            let Some(old) = smallest(&version.delta).filter(|_| !head.dropped) else { return Ok(()) };
+            let live = old.iter().map(|rows| live_batch(rows)).collect::<Result<Vec<_>>>()?;
             let batch = codec::normalize(&concat_batches(table.schema(), &live)?)?;
+            // Rows that need not be logged may be.
             let logged = old.iter().any(|rows| rows.entry.is_logged());
             let encoded = logged.then(|| encode_batches(table.schema(), std::slice::from_ref(&batch))).transpose()?;
             let since_us = old.iter().map(|rows| rows.entry.since_us).min().unwrap_or_default();
@@ -73,20 +67,22 @@ impl Core {
             }
             self.submit(commit, vec![(Arc::clone(table), next)])
         };
-        self.complete(submitted)?;
-        Ok(true)
+        self.complete(submitted)
     }
 }
 
-/// Where the entries begin that become one: the last ones, all of the smallest class that has enough of them there, and all of
-/// them in the catalog or none.
-fn tail(delta: &[DeltaRows]) -> Option<usize> {
-    let logged = delta.last()?.entry.is_logged();
-    let count = |most_bytes: u64| {
-        let small = |rows: &&DeltaRows| rows.entry.bytes() < most_bytes && rows.entry.is_logged() == logged;
-        delta.iter().rev().take_while(small).count()
+/// The entries that become one: of the smallest as few as will do. Their order in the delta means nothing.
+fn smallest(delta: &[DeltaRows]) -> Option<Vec<&DeltaRows>> {
+    let mut small: Vec<_> = delta.iter().filter(|rows| rows.entry.bytes() < LARGE_BYTES).collect();
+    small.sort_by_key(|rows| rows.live_rows());
+    let mut sum = 0;
+    let enough = |rows: &&DeltaRows| {
+        sum += rows.live_rows();
+        sum >= FAN * rows.live_rows()
     };
-    CLASSES_BYTES.into_iter().map(count).find(|count| *count >= FAN).map(|count| delta.len() - count)
+    let last = small.iter().position(enough)?;
+    small.truncate(last + 1);
+    Some(small)
 }
 
 #[cfg(test)]

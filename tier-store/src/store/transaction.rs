@@ -182,7 +182,7 @@ impl Change {
             Place::Delta(at) => at >= delta,
         };
         check_statement(self.store.core(), &self.changed.table, &self.changed.view, is_new)?;
-        self.changed.fold(&self.store)
+        self.changed.seal_own(&self.store)
     }
 }
 
@@ -247,7 +247,7 @@ impl Changed {
     }
 
     /// Writes its own delta rows as chunks once they fill one: they cannot be sealed by anybody else.
-    fn fold(&mut self, store: &Store) -> Result<()> {
+    fn seal_own(&mut self, store: &Store) -> Result<()> {
         let own = self.own_delta();
         if own.iter().map(DeltaRows::live_rows).sum::<u64>() < u64::from(self.table.options().chunk_rows) {
             return Ok(());

@@ -16,6 +16,9 @@ use super::row_map::RowMap;
 use crate::error::Result;
 use crate::tier::{Account, Charge};
 
+/// Of fewer rows a column is looked at anew by each plan: what would be kept of it is larger.
+const KEPT_ROWS: usize = 64;
+
 /// When a delta is sealed into chunks, whichever comes first; rows are bounded by the table's `chunk_rows`.
 #[derive(Debug, Clone, Copy)]
 pub struct SealRule {
@@ -61,8 +64,8 @@ pub struct DeltaEntry {
     logged: AtomicBool,
     /// Bounds of its keys; set when they are asked for.
     keys: OnceLock<Option<KeyRange>>,
-    /// What plans ask of its columns; found when they do.
-    columns: Box<[OnceLock<DeltaColumn>]>,
+    /// What plans ask of its columns, where that is worth its memory; found when they do.
+    columns: OnceLock<Box<[OnceLock<Arc<DeltaColumn>>]>>,
     charge: Charge,
 }
 
@@ -93,14 +96,18 @@ impl DeltaEntry {
 
     fn new(sequence: u64, batch: RecordBatch, since_us: u64, logged: bool, charge: Charge) -> Self {
         let (moved, logged, keys) = (OnceLock::new(), AtomicBool::new(logged), OnceLock::new());
-        let columns = (0..batch.num_columns()).map(|_| OnceLock::new()).collect();
+        let columns = OnceLock::new();
         Self { sequence, batch, since_us, moved, logged, keys, columns, charge }
     }
 
     /// What plans ask of a column, deleted rows included.
-    pub(crate) fn column(&self, column: usize) -> Option<&DeltaColumn> {
+    pub(crate) fn column(&self, column: usize) -> Option<Arc<DeltaColumn>> {
         let values = self.batch.columns().get(column)?;
-        Some(self.columns.get(column)?.get_or_init(|| DeltaColumn::of(values)))
+        if values.len() < KEPT_ROWS {
+            return Some(Arc::new(DeltaColumn::of(values)));
+        }
+        let columns = self.columns.get_or_init(|| (0..self.batch.num_columns()).map(|_| OnceLock::new()).collect());
+        Some(Arc::clone(columns.get(column)?.get_or_init(|| Arc::new(DeltaColumn::of(values)))))
     }
 
     /// Bounds of its keys, the deleted ones included; `None` without rows. An entry knows one key only: that of its table.

@@ -1,4 +1,4 @@
-//! What plans ask of a column of a delta entry: found once per entry, not once per plan.
+//! What plans ask of a column of a delta entry: found once for an entry of some size, not once per plan.
 
 use arrow::array::{Array, ArrayRef};
 

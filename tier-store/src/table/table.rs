@@ -308,13 +308,13 @@ impl Table {
     }
 
     /// One seal of a table at a time, so that no row is sealed twice.
+    pub(crate) fn lock_sealing(&self) -> MutexGuard<'_, ()> {
+        self.shared.sealing.lock()
+    }
+
     /// The same, unless somebody else has it.
     pub(crate) fn try_lock_sealing(&self) -> Option<MutexGuard<'_, ()>> {
         self.shared.sealing.try_lock()
-    }
-
-    pub(crate) fn lock_sealing(&self) -> MutexGuard<'_, ()> {
-        self.shared.sealing.lock()
     }
 
     /// One compaction of a table at a time, so that no chunk is replaced twice.

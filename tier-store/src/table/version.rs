@@ -30,7 +30,7 @@ impl ChunkEntry {
     }
 }
 
-/// An insert that is not sealed yet, as one version sees it.
+/// Inserts that are not sealed yet, as one version sees them.
 #[derive(Debug, Clone)]
 pub struct DeltaRows {
     /// The rows; holds their charge.
@@ -46,7 +46,7 @@ impl DeltaRows {
     }
 
     /// What plans ask of a column, deleted rows included.
-    pub fn column(&self, column: usize) -> Option<&DeltaColumn> {
+    pub fn column(&self, column: usize) -> Option<Arc<DeltaColumn>> {
         self.entry.column(column)
     }
 
@@ -104,7 +104,8 @@ impl TableVersion {
         let Some(chunks) = self.statistics.sketch(column)? else { return Ok(None) };
         let mut all = chunks.clone();
         for rows in self.delta.iter() {
-            let Some(sketch) = rows.column(column).and_then(|column| column.sketch.as_ref()) else { return Ok(None) };
+            let known = rows.column(column);
+            let Some(sketch) = known.as_ref().and_then(|known| known.sketch.as_ref()) else { return Ok(None) };
             all.merge(sketch);
         }
         Ok(Some(all.estimate().min(self.live_rows() as f64)))

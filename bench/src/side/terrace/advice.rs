@@ -59,7 +59,7 @@ impl Terrace {
             sample = sample
                 .with("device_bytes_per_us", busy.bytes_per_us)
                 .with("device_depth_bytes", busy.depth_bytes as f64)
-                .with("device_work_us_per_byte", busy.work_us_per_byte.unwrap_or_default());
+                .with("device_work_us_per_byte", busy.cores_us_per_byte.unwrap_or_default());
         }
         Ok(sample)
     }

@@ -63,7 +63,8 @@ pub(super) fn measure(probe: &Probe, file: &Arc<IoFile>, clock: &dyn Clock, dept
     }
     more_us.sort_unstable_by(f64::total_cmp);
     let median_us = more_us.get(more_us.len() / 2).copied().unwrap_or_default();
-    Ok(Some(median_us.max(0.0) / (DEPTH_BLOCKS * block) as f64))
+    // Where others were so busy that nothing was seen of it, it is little.
+    Ok(Some(median_us.max(1.0) / (DEPTH_BLOCKS * block) as f64))
 }
 
 fn checked(read: Option<ReadHandle>) -> Result<()> {

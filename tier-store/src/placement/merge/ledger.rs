@@ -9,8 +9,9 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::sync::{Arc, Weak};
 
+use super::recent::Recent;
 use super::{MergeOptions, Rank};
-use crate::heat::decay::{Heat, SegmentHeat, SegmentKey};
+use crate::heat::decay::{SegmentHeat, SegmentKey};
 use crate::placement::duty::Duty;
 use crate::placement::epoch::{Inputs, SegmentInput, benefit_us};
 use crate::placement::hold::{FACTOR, Hold};
@@ -120,14 +121,14 @@ pub(super) struct Victim {
     pub(super) chunk: Arc<Chunk>,
     pub(super) bytes: u64,
     pub(super) charged_bytes: u64,
-    /// What it saves where it lies, in microseconds per turn, as it is weighed against what wants its room.
+    /// What it saves where it lies, in microseconds per epoch, as it is weighed against what wants its room.
     pub(super) benefit_us: f64,
 }
 
 /// What the values of segments are read from at this moment.
 pub(super) struct Now<'a> {
     pub(super) host: &'a dyn TieringHost,
-    pub(super) heat: &'a Heat,
+    pub(super) recent: &'a Recent,
     pub(super) round: i64,
 }
 
@@ -146,7 +147,7 @@ pub(super) struct Ledger {
     /// Of tables with rules: the last chunk that was surveyed, and what rules ask of segments where it is anything.
     ruled: HashMap<TableId, ChunkId>,
     duties: HashMap<SegmentKey, Duty>,
-    /// What a segment must save per byte, in nanoseconds per turn, to be among the best.
+    /// What a segment must save per byte, in nanoseconds per epoch, to be among the best.
     least_ns_per_byte: f64,
 }
 
@@ -219,11 +220,11 @@ impl Ledger {
 
     /// A segment as planning sees it at this moment.
     pub(super) fn input(&self, chunk: &Chunk, segment: &Segment, duty: Duty, now: &Now<'_>) -> SegmentInput {
-        let heat = |_: &SegmentKey| now.heat.with_new_reads(chunk, segment);
+        let heat = |_: &SegmentKey| now.recent.heat_now(chunk, segment);
         segment_input(&now.host.memory_tiers(), (&heat, self.rates), chunk, segment, duty)
     }
 
-    /// What it saves on a memory tier, in microseconds per turn.
+    /// What it saves on a memory tier, in microseconds per epoch.
     pub(super) fn benefit_us(&self, input: &SegmentInput, tier: TierId) -> f64 {
         benefit_us(&self.inputs, input, tier)
     }
@@ -264,8 +265,7 @@ impl Ledger {
         }
     }
 
-    /// The same on a memory tier, less what bringing it there costs per turn; it has to pay back within as many as the heat
-    /// speaks of.
+    /// The same on a memory tier, less what bringing it there costs per epoch until that has to have paid back.
     pub(super) fn net_us(&self, input: &SegmentInput, tier: TierId) -> f64 {
         let cost = self.inputs.tiers.get(usize::from(tier.0)).map_or(0.0, |known| known.cost.sweep_us(input.bytes));
         self.benefit_us(input, tier) - cost / self.inputs.payback_epochs.max(1e-3)

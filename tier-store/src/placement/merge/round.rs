@@ -139,15 +139,14 @@ impl Shared {
         }
         let room_bytes = host.memory_tiers().iter().map(|tier| tier.account().limit_bytes()).sum();
         let past = (epoch, self.options.half_life_epochs);
-        merging.recent.turn(tables, room_bytes, past, || self.heat.read().clone());
-        let heat = merging.recent.heat();
-        let (mut inputs, origins) = self.inputs(host, tables, Some(&heat))?;
-        inputs.payback_epochs = merging.recent.turns();
+        merging.recent.turn(tables, room_bytes, past, &self.heat.read());
+        let (mut inputs, origins) = self.inputs(host, tables, None)?;
+        inputs.segments.iter_mut().for_each(|segment| segment.heat = merging.recent.heat(&segment.key));
         self.mark(&mut inputs, epoch.unwrap_or(0) + 1);
         let rates = self.calibrated(host)?.rates();
         let options = &self.options.merge;
         let rank = Rank::of(options.kind, self.policy.kind());
-        let now = Now { host, heat: &heat, round: merging.round };
+        let now = Now { host, recent: &merging.recent, round: merging.round };
         let uses = (&mut merging.uses, &now);
         let mut ledger = Ledger::of((inputs, &origins), (stamp, tables), (rank, options, rates), uses);
         ledger.built_us = self.clock.now_us();
@@ -170,8 +169,8 @@ impl Shared {
         if !is_there || segment.constant.is_some() || segment.resident.load().is_some() {
             return None;
         }
-        let heat = merging.recent.heat();
-        let now = Now { host, heat: &heat, round: merging.round };
+        let recent = merging.recent.clone();
+        let now = Now { host, recent: &recent, round: merging.round };
         let duty = ledger.duty(&SegmentKey::of(chunk, segment))?;
         let input = ledger.input(chunk, segment, duty, &now);
         let is_worth_it = match options.kind {

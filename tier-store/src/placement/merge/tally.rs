@@ -64,7 +64,7 @@ fn reason(options: &MergeOptions, rank: Rank, segments: u64, read_from: Option<S
     match (read_from, options.kind) {
         (None, _) => format!("made room for what was promoted on read: {since}; {}", rank.first_out()),
         (Some(from), MergeKind::Selective) => format!(
-            "promoted on read: {since}, read from {from} and worth more than what made room{}",
+            "promoted on read: {since}, read from {from} and worth their room{}",
             match options.top_percent < 100.0 {
                 true => format!(", among the {} % of all that save most time per byte", figure(options.top_percent)),
                 false => String::new(),

@@ -7,7 +7,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use super::*;
-use crate::heat::{Pattern, SegmentKey};
+use crate::heat::{Heat, Pattern, SegmentKey};
 use crate::placement::testing::FakeHost;
 use crate::placement::tiering::{Tiering, TieringHost};
 use crate::placement::{EpochRequest, MoveStatus, SEVERAL, TieringMode, TieringOptions};
@@ -205,45 +205,53 @@ fn an_epoch_logs_a_row_for_each_direction() {
 }
 
 #[test]
-fn new_reads_count_as_those_of_the_latest_turn() {
-    let setup = Setup::new(THREE, MergeKind::Never, PolicyKind::Optimal, 5.0);
-    let chunk = &setup.host.chunks[3].chunk;
-    let key = SegmentKey::of(chunk, &chunk.segments[0]);
-    let with_new_reads = || setup.tiering.with_heat(|heat| heat.with_new_reads(chunk, &chunk.segments[0]));
-    for reads in [4, 0, 7] {
-        setup.host.read(3, reads);
-        setup.epoch();
-        assert_eq!(setup.tiering.heat(&key), with_new_reads());
+fn heat_of_this_moment_is_that_of_the_last_look_and_the_reads_since() {
+    let host = FakeHost::new(THREE, Arc::default());
+    let chunk = &host.chunks[3].chunk;
+    let (key, segment) = (SegmentKey::of(chunk, &chunk.segments[0]), &chunk.segments[0]);
+    let mut heat = Heat::default();
+    for (reads, expected) in [(4, 4.0), (0, 2.0), (7, 8.0)] {
+        host.read(3, reads);
+        assert_eq!(heat.new_accesses(host.chunks.iter().map(|entry| &entry.chunk)), u64::from(reads));
+        heat.observe(host.chunks.iter().map(|entry| &entry.chunk), 1.0);
+        assert_eq!(heat.sums(&key).total(), expected);
+        assert_eq!(heat.sums_now(chunk, segment), heat.sums(&key));
     }
-    let before = with_new_reads().total();
-    setup.host.read(3, 2);
-    assert!(with_new_reads().total() > before);
-    // Of a chunk that no turn has seen, its reads.
-    let new = Setup::new(THREE, MergeKind::Never, PolicyKind::Optimal, 5.0);
-    new.host.read(3, 5);
-    let chunk = &new.host.chunks[3].chunk;
-    assert_eq!(new.tiering.with_heat(|heat| heat.with_new_reads(chunk, &chunk.segments[0])).total(), 5.0);
+    host.read(3, 2);
+    assert_eq!(heat.sums_now(chunk, segment).total(), 10.0);
+    assert_eq!(
+        Heat::default().sums_now(chunk, segment).total(),
+        13.0,
+        "of a chunk that was never looked at, its reads"
+    );
+    assert_eq!(heat.clone().of_epochs(3.0).sums(&key).total(), heat.get(&key).total() * 3.0);
 }
 
 #[test]
 fn time_between_epochs_is_counted_in_reads() {
     let host = FakeHost::new(THREE, Arc::default());
-    let heat = |recent: &recent::Recent, chunk: usize| {
-        let chunk = &host.chunks[chunk].chunk;
-        recent.heat().get(&SegmentKey::of(chunk, &chunk.segments[0])).total()
-    };
+    let chunk = |at: usize| &host.chunks[at].chunk;
+    let mut known = Heat::default();
+    host.read(0, 60);
+    host.read(2, 30);
+    known.observe(host.chunks.iter().map(|entry| &entry.chunk), 3.0);
     let mut recent = recent::Recent::default();
     let mut turn = |reads: &[(usize, u32)]| {
         reads.iter().for_each(|(chunk, count)| host.read(*chunk, *count));
-        recent.turn(&host.tables(), THREE, (None, 3.0), Default::default);
-        [heat(&recent, 0), heat(&recent, 1)]
+        recent.turn(&host.tables(), THREE, (None, 3.0), &known);
+        let heat = |at: usize| recent.heat(&SegmentKey::of(chunk(at), &chunk(at).segments[0])).total();
+        [heat(0), heat(1), heat(2)]
     };
-    let [first, _] = turn(&[(0, 1000)]);
-    assert_eq!((0..50).map(|_| turn(&[])).next_back(), Some([first, 0.0]), "a quiet time changes nothing");
-    // Three of the segments fit, so a read counts half after 384 others.
-    let later: Vec<[f32; 2]> = (0..4).map(|_| turn(&[(1, 384)])).collect();
-    assert!(later[0][0] > later[0][1] && later[2][1] > later[2][0], "{later:?}");
-    assert!((later[3][0] / later[2][0] - later[2][1] / later[3][1] * 0.5).abs() < 0.1, "{later:?}");
+    let near = |found: [f32; 3], expected: [f32; 3]| {
+        assert!(found.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1.0), "{found:?} is not {expected:?}");
+    };
+    near(turn(&[]), [60.0, 0.0, 30.0]);
+    (0..50).for_each(|_| near(turn(&[]), [60.0, 0.0, 30.0]));
+    // Three of the larger segments fit, so a read counts half after some 400 others. All together stay as hot as epochs say.
+    near(turn(&[(1, 384)]), [28.9, 46.6, 14.5]);
+    (0..12).for_each(|_| _ = turn(&[(1, 384)]));
+    near(turn(&[(1, 384)]), [0.0, 90.0, 0.0]);
+    near(turn(&[(0, 1_000_000)]), [90.0, 0.0, 0.0]);
 }
 
 #[test]
