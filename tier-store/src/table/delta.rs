@@ -1,13 +1,12 @@
 //! The delta: the open tail of a table, in DRAM, counted against the store's delta budget, always scanned.
 //!
-//! An entry is one insert, or several small ones after another. It is durable before it is visible (unless the table opted out) and stays until a seal
-//! commit replaces it by chunks.
+//! An entry is one insert, or several small ones that were folded. It is durable before it is visible (unless the table
+//! opted out) and stays until a fold replaces it by a larger entry or a seal by chunks.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use arrow::array::{ArrayRef, RecordBatch};
-
 use roaring::RoaringBitmap;
 
 use super::delta_column::DeltaColumn;
