@@ -99,10 +99,15 @@ impl DeltaEntry {
         Self { sequence, batch, since_us, moved, logged, keys, columns, charge }
     }
 
+    /// True when nothing is kept of its columns.
+    pub(crate) fn is_small(&self) -> bool {
+        self.batch.num_rows() < KEPT_ROWS
+    }
+
     /// What plans ask of a column, deleted rows included.
     pub(crate) fn column(&self, column: usize) -> Option<Arc<DeltaColumn>> {
         let values = self.batch.columns().get(column)?;
-        if values.len() < KEPT_ROWS {
+        if self.is_small() {
             return Some(Arc::new(DeltaColumn::of(values)));
         }
         let columns = self.columns.get_or_init(|| (0..self.batch.num_columns()).map(|_| OnceLock::new()).collect());

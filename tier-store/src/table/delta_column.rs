@@ -1,5 +1,7 @@
 //! What plans ask of a column of a delta entry: found once for an entry of some size, not once per plan.
 
+use std::sync::OnceLock;
+
 use arrow::array::{Array, ArrayRef};
 
 use super::sketch::Sketch;
@@ -16,8 +18,8 @@ pub struct DeltaColumn {
     pub least: ArrayRef,
     /// The same of the greatest value.
     pub greatest: ArrayRef,
-    /// Its distinct values; `None` for types of which these are not counted.
-    pub(crate) sketch: Option<Sketch>,
+    /// Its distinct values; found when they are asked for.
+    sketch: OnceLock<Option<Sketch>>,
 }
 
 impl DeltaColumn {
@@ -28,7 +30,12 @@ impl DeltaColumn {
             bytes: column.get_array_memory_size() as u64,
             least,
             greatest,
-            sketch: Sketch::of([column]),
+            sketch: OnceLock::new(),
         }
+    }
+
+    /// Distinct values of `column`, which it was made of; `None` for types of which these are not counted.
+    pub(crate) fn sketch(&self, column: &ArrayRef) -> Option<&Sketch> {
+        self.sketch.get_or_init(|| Sketch::of([column])).as_ref()
     }
 }

@@ -9,7 +9,7 @@ use arrow::array::RecordBatch;
 use roaring::{RoaringBitmap, RoaringTreemap};
 
 use super::delta::DeltaEntry;
-use super::{Chunk, DeltaColumn, Rules, TableStatistics};
+use super::{Chunk, DeltaColumn, Rules, Sketch, TableStatistics};
 use crate::error::Result;
 
 /// A chunk as one version sees it.
@@ -102,12 +102,19 @@ impl TableVersion {
     /// no sketch of them. Deleted rows may count.
     pub fn distinct(&self, column: usize) -> Result<Option<f64>> {
         let Some(chunks) = self.statistics.sketch(column)? else { return Ok(None) };
-        let mut all = chunks.clone();
+        let (mut all, mut small) = (chunks.clone(), Vec::new());
         for rows in self.delta.iter() {
+            let Some(values) = rows.batch().columns().get(column) else { return Ok(None) };
+            if rows.entry.is_small() {
+                small.push(values);
+                continue;
+            }
             let known = rows.column(column);
-            let Some(sketch) = known.as_ref().and_then(|known| known.sketch.as_ref()) else { return Ok(None) };
+            let Some(sketch) = known.as_ref().and_then(|known| known.sketch(values)) else { return Ok(None) };
             all.merge(sketch);
         }
+        let Some(small) = Sketch::of(small) else { return Ok(None) };
+        all.merge(&small);
         Ok(Some(all.estimate().min(self.live_rows() as f64)))
     }
 
