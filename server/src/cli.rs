@@ -7,7 +7,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 use crate::config::{Config, Given};
 use crate::error::Result;
 use crate::maintenance::{backup, check, du, rebuild};
-use crate::{advise, demo, health, load, moves, placement, serve, sql, tiers};
+use crate::{advise, calibrate, demo, health, load, moves, placement, serve, sql, tiers};
 
 /// Analytical SQL over data larger than DRAM: every column of every batch lies on the tier where it pays most.
 #[derive(Debug, Parser)]
@@ -133,6 +133,19 @@ Examples:
   terrace tiers drop nvm
 ")]
     Tiers(tiers::Options),
+    /// Measure what accesses cost on each tier, or show what is known
+    #[command(after_help = "\
+Placement weighs reads by what they cost on each tier. That is measured at the first start, and again when a device or the
+machine is another one; what scans see of the disk corrects it slowly. This measures all tiers anew, in about a second, beside
+the statements that run: they are slower meanwhile, and so is what is measured. The same as ALTER SYSTEM CALIBRATE TIERS in
+SQL; system.calibration and system.tier_costs show the same there.
+
+Examples:
+  terrace calibrate
+  terrace calibrate --show                         measure nothing, show what is known
+  terrace calibrate --show --json > before.json    for a script
+")]
+    Calibrate(calibrate::Options),
     /// Predict what more or less memory would bring, and find the cheapest budgets for a goal
     #[command(after_help = "\
 Predicts the time of the queries that ran last for every budget of the fastest tier, shows where the curve bends (the
@@ -313,6 +326,7 @@ pub fn run() -> Result<()> {
         Command::Demo(options) => demo::run(&options),
         Command::Placement(options) => placement::run(&options),
         Command::Tiers(options) => tiers::run(&options),
+        Command::Calibrate(options) => calibrate::run(&options),
         Command::Advise(options) => advise::run(&options),
         Command::Moves(options) => moves::run(&options),
         Command::Health(options) => health::run(&options),

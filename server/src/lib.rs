@@ -11,6 +11,7 @@
 pub mod adapter;
 pub mod advise;
 pub mod allocator;
+pub mod calibrate;
 pub mod cli;
 pub mod client;
 pub mod config;

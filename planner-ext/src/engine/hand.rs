@@ -190,7 +190,7 @@ fn statement(parser: &mut Parser<'_>) -> Result<Result<Parsed>, ParserError> {
         let name = if parser.parse_keyword(Keyword::SET) { parser.parse_identifier()?.value } else { String::new() };
         if !name.eq_ignore_ascii_case("tiering") || !parser.consume_token(&Token::Eq) {
             return parser.expected(
-                "SET tiering = auto, advise or off, or ADD, ALTER, DRAIN, RESUME or DROP TIER",
+                "SET tiering = auto, advise or off, ADD, ALTER, DRAIN, RESUME or DROP TIER, or CALIBRATE TIERS",
                 parser.peek_token(),
             );
         }

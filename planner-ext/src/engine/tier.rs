@@ -6,6 +6,7 @@
 //!   ALTER SYSTEM DRAIN TIER name
 //!   ALTER SYSTEM RESUME TIER name
 //!   ALTER SYSTEM DROP TIER name
+//!   ALTER SYSTEM CALIBRATE TIERS
 //! ```
 
 use std::collections::HashMap;
@@ -30,10 +31,17 @@ pub(super) enum TierCommand {
     Drain(String),
     Resume(String),
     Drop(String),
+    Calibrate,
 }
 
 /// Parses what follows ALTER SYSTEM; `None` when it is about something else.
 pub(super) fn command(parser: &mut Parser<'_>) -> std::result::Result<Option<Result<TierCommand>>, ParserError> {
+    if take_word(parser, "calibrate") {
+        return match take_word(parser, "tiers") {
+            true => Ok(Some(Ok(TierCommand::Calibrate))),
+            false => parser.expected("TIERS", parser.peek_token()),
+        };
+    }
     let verbs = ["add", "alter", "drain", "resume", "drop"];
     let Some(verb) = verbs.into_iter().find(|verb| take_word(parser, verb)) else { return Ok(None) };
     if !take_word(parser, "tier") {
@@ -109,6 +117,7 @@ impl TierCommand {
             Self::Drain(name) => store.tiering().drain_tier(name)?,
             Self::Resume(name) => store.tiering().resume_tier(name)?,
             Self::Drop(name) => store.tiering().drop_tier(name)?,
+            Self::Calibrate => drop(store.tiering().calibrate()?),
         }
         Ok(())
     }
@@ -145,6 +154,7 @@ mod tests {
         assert!(matches!(said("alter system drain tier nvm"), TierCommand::Drain(name) if name == "nvm"));
         assert!(matches!(said("alter system resume tier nvm;"), TierCommand::Resume(_)));
         assert!(matches!(said("alter system drop tier \"nvm\""), TierCommand::Drop(_)));
+        assert!(matches!(said("alter system calibrate tiers"), TierCommand::Calibrate));
     }
 
     #[test]
@@ -153,6 +163,7 @@ mod tests {
             ("alter system drain nvm", "TIER"),
             ("alter system drain tier", "identifier"),
             ("alter system drop tier nvm now", "EOF"),
+            ("alter system calibrate dram", "TIERS"),
             ("alter system add tier a", "WITH (name = value"),
             ("alter system add tier a with (emulated = true)", "needs a capacity"),
             ("alter system add tier a with (emulated = perhaps, capacity = 1)", "emulated = 'perhaps'"),

@@ -3,6 +3,7 @@
 //! A table is a schema and a function that yields batches. The function runs on a blocking thread and only as far as
 //! rows are taken; a filter on the table's name reaches it, so that looking at one table does not walk all.
 
+mod calibration;
 mod chunks;
 mod columns;
 mod epochs;
@@ -108,12 +109,24 @@ pub(crate) struct SystemTable {
 
 impl SystemTable {
     /// All names.
-    pub(crate) const NAMES: [&'static str; 9] =
-        ["chunks", "columns", "epochs", "moves", "placement_rules", "queries", "segments", "tables", "tiers"];
+    pub(crate) const NAMES: [&'static str; 11] = [
+        "calibration",
+        "chunks",
+        "columns",
+        "epochs",
+        "moves",
+        "placement_rules",
+        "queries",
+        "segments",
+        "tables",
+        "tier_costs",
+        "tiers",
+    ];
 
     /// The table `name`, if there is one.
     pub(crate) fn open(name: &str, live: Live) -> Option<Self> {
         let (name, fields, rows): (_, _, Rows) = match name {
+            "calibration" => ("calibration", calibration::fields(), calibration::rows),
             "chunks" => ("chunks", chunks::fields(), chunks::rows),
             "columns" => ("columns", columns::fields(), columns::rows),
             "epochs" => ("epochs", epochs::fields(), epochs::rows),
@@ -122,6 +135,7 @@ impl SystemTable {
             "queries" => ("queries", queries::fields(), queries::rows),
             "segments" => ("segments", segments::fields(), segments::rows),
             "tables" => ("tables", tables::fields(), tables::rows),
+            "tier_costs" => ("tier_costs", calibration::cost_fields(), calibration::cost_rows),
             "tiers" => ("tiers", tiers::fields(), tiers::rows),
             _ => return None,
         };

@@ -11,6 +11,7 @@
 //! ```
 
 mod advisor;
+mod calibration;
 mod cockpit;
 mod control;
 mod epochs;

@@ -10,8 +10,8 @@ use axum::{Router, middleware};
 use super::problem::Problem;
 use super::state::AppState;
 use super::{
-    advisor, cockpit, control, epochs, explain, guard, health, heatmap, maintenance, metrics, moves, openapi, orders,
-    placement, queries, tables, tiers,
+    advisor, calibration, cockpit, control, epochs, explain, guard, health, heatmap, maintenance, metrics, moves,
+    openapi, orders, placement, queries, tables, tiers,
 };
 
 /// Bytes of the largest request body that is read.
@@ -47,6 +47,7 @@ pub(super) fn routes() -> Vec<Route> {
         ("/api/v1/tables/{name}/bring-back", &["post"], post(orders::bring_back)),
         ("/api/v1/tables/{name}/warm-up", &["post"], post(orders::warm_up)),
         ("/api/v1/explain-placement", &["post"], post(explain::query)),
+        ("/api/v1/calibration", &["get", "post"], get(calibration::show).post(calibration::measure)),
         ("/api/v1/advisor", &["get"], get(advisor::advise)),
         ("/api/v1/placement", &["get", "put"], get(control::show).put(control::change)),
         ("/api/v1/placement/roll-back", &["post"], post(orders::roll_back)),

@@ -92,7 +92,7 @@ impl<D: Device> Workers<D> {
     }
 
     pub(crate) fn submit(&self, class: Class, file: &Arc<IoFile>, windows: &[(u64, usize)]) -> Vec<ReadHandle> {
-        let (handles, request) = Request::new(&self.shared.stats, &self.shared.pool, file, windows);
+        let (handles, request) = Request::new(class, &self.shared.stats, &self.shared.pool, file, windows);
         // Without a thread nobody would ever answer; the dropped request cancels instead.
         if let (Some(request), false) = (request, self.threads.is_empty()) {
             self.shared.queue.lock().waiting.push(class, request);

@@ -19,7 +19,7 @@ use std::task::{Context, Poll, Waker};
 
 use parking_lot::{Condvar, Mutex};
 
-use super::{AlignedBuffer, IoStats};
+use super::{AlignedBuffer, Class, IoStats};
 use crate::error::{Error, Result};
 use crate::tier::Charge;
 
@@ -43,6 +43,8 @@ struct Inner {
 struct Slot {
     inner: Mutex<Inner>,
     ready: Condvar,
+    /// Somebody's statement asked for it.
+    is_demand: bool,
     stats: Arc<IoStats>,
 }
 
@@ -59,11 +61,16 @@ pub(crate) struct Completer {
 }
 
 /// A queued operation and its engine's end.
-pub(crate) fn pair(stats: &Arc<IoStats>) -> (ReadHandle, Completer) {
+pub(crate) fn pair(stats: &Arc<IoStats>, class: Class) -> (ReadHandle, Completer) {
     stats.in_flight.fetch_add(1, Ordering::SeqCst);
+    let is_demand = matches!(class, Class::Needed | Class::Prefetch);
+    if is_demand {
+        stats.demand.begin();
+    }
     let slot = Arc::new(Slot {
         inner: Mutex::new(Inner { phase: Phase::Queued, waker: None, charge: None }),
         ready: Condvar::new(),
+        is_demand,
         stats: Arc::clone(stats),
     });
     (ReadHandle { slot: Arc::clone(&slot) }, Completer { slot })
@@ -71,6 +78,7 @@ pub(crate) fn pair(stats: &Arc<IoStats>) -> (ReadHandle, Completer) {
 
 impl Slot {
     fn finish(&self, result: Result<AlignedBuffer>) {
+        let bytes = result.as_ref().ok().map(|bytes| bytes.as_slice().len());
         let mut inner = self.inner.lock();
         let leftover = match std::mem::replace(&mut inner.phase, Phase::Gone) {
             Phase::Queued | Phase::Running => {
@@ -88,11 +96,21 @@ impl Slot {
         // The memory goes first, then what was charged for it, then the count that tells the world both are gone.
         drop(leftover);
         drop(charge);
-        self.stats.in_flight.fetch_sub(1, Ordering::SeqCst);
+        self.gone(bytes);
         self.ready.notify_all();
         if let Some(waker) = waker {
             waker.wake();
         }
+    }
+}
+
+impl Slot {
+    /// Nothing is under way any more.
+    fn gone(&self, bytes: Option<usize>) {
+        if self.is_demand {
+            self.stats.demand.end(bytes);
+        }
+        self.stats.in_flight.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -130,7 +148,7 @@ impl Drop for Completer {
 impl ReadHandle {
     /// A read that nobody will ever answer.
     pub(crate) fn cancelled() -> Self {
-        pair(&Arc::default()).0
+        pair(&Arc::default(), Class::Move).0
     }
 
     /// Keeps `charge` until the engine has let go of the operation's buffer.
@@ -189,7 +207,7 @@ impl Drop for ReadHandle {
                 let charge = inner.charge.take();
                 drop(inner);
                 drop(charge);
-                self.slot.stats.in_flight.fetch_sub(1, Ordering::SeqCst);
+                self.slot.gone(None);
             }
             Phase::Running => inner.phase = Phase::Abandoned,
             finished => {
@@ -214,7 +232,7 @@ mod tests {
     #[test]
     fn a_queued_read_is_withdrawn_by_dropping_its_handle() {
         let stats = Arc::new(IoStats::default());
-        let (handle, completer) = pair(&stats);
+        let (handle, completer) = pair(&stats, Class::Needed);
         let account = Account::new("io", 10);
         handle.hold(Arc::new(account.try_charge(10).unwrap()));
         drop(handle);
@@ -227,7 +245,7 @@ mod tests {
     #[test]
     fn a_running_read_keeps_its_charge_until_the_engine_is_done() {
         let stats = Arc::new(IoStats::default());
-        let (handle, completer) = pair(&stats);
+        let (handle, completer) = pair(&stats, Class::Needed);
         let account = Account::new("io", 10);
         handle.hold(Arc::new(account.try_charge(10).unwrap()));
         assert!(completer.begin());
@@ -241,7 +259,7 @@ mod tests {
     #[test]
     fn a_lost_engine_cancels() {
         let stats = Arc::new(IoStats::default());
-        let (handle, completer) = pair(&stats);
+        let (handle, completer) = pair(&stats, Class::Needed);
         std::thread::spawn(move || drop(completer));
         assert!(matches!(handle.wait(), Err(Error::Cancelled)));
     }

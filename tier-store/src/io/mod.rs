@@ -9,7 +9,9 @@
 pub mod blocking;
 pub mod buffer;
 pub mod class;
+mod demand;
 mod depth;
+pub mod device;
 pub mod file_bytes;
 pub mod files;
 pub mod handle;
@@ -27,6 +29,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 pub use buffer::AlignedBuffer;
 pub use class::Class;
+pub use demand::{Demand, ReadSums};
 pub use depth::Depth;
 pub use file_bytes::FileBytes;
 pub use files::{FileSystem, RealFiles, SimulatedFiles};
@@ -117,6 +120,8 @@ pub struct IoStats {
     pub errors: AtomicU64,
     /// Operations queued or running now.
     pub in_flight: AtomicU64,
+    /// What statements asked for; moves, checks and what was spilled are not among it.
+    pub demand: Demand,
 }
 
 impl IoStats {

@@ -8,6 +8,7 @@ use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use super::class::Class;
 use super::handle::{Completer, ReadHandle, pair};
 use super::{AlignedBuffer, BLOCK_BYTES, BufferPool, IoFile, IoStats};
 use crate::error::{Error, Result};
@@ -63,6 +64,7 @@ impl Request {
     /// One request for windows (offset and length) that ascend, and a handle for each. Without a request the handles are
     /// answered already: nothing was asked, or the file ends before they do.
     pub(crate) fn new(
+        class: Class,
         stats: &Arc<IoStats>,
         pool: &Arc<BufferPool>,
         file: &Arc<IoFile>,
@@ -71,7 +73,7 @@ impl Request {
         let offset = windows.first().map_or(0, |(offset, _)| *offset);
         let (mut len, mut callers, mut handles) = (0, Vec::new(), Vec::with_capacity(windows.len()));
         for (at, bytes) in windows {
-            let (handle, completer) = pair(stats);
+            let (handle, completer) = pair(stats, class);
             handles.push(handle);
             if *bytes == 0 {
                 completer.complete(AlignedBuffer::for_window(pool, *at, 0));

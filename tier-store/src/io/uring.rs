@@ -141,7 +141,7 @@ impl BlockIo for UringEngine {
     }
 
     fn read_windows(&self, class: Class, file: &Arc<IoFile>, windows: &[(u64, usize)]) -> Vec<ReadHandle> {
-        let (handles, request) = Request::new(&self.shared.stats, &self.shared.pool, file, windows);
+        let (handles, request) = Request::new(class, &self.shared.stats, &self.shared.pool, file, windows);
         if let Some(request) = request {
             self.shared.submit(class, request);
         }

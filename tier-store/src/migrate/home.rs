@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{HomeTier, Probe};
+use super::HomeTier;
 use crate::error::Result;
 use crate::table::Chunk;
 use crate::tier::Account;
@@ -18,11 +18,11 @@ impl HomeTier for SsdTier {
     }
 
     fn describe(&self) -> String {
-        format!("{}, read by {} with direct I/O", self.dir().display(), self.io().name())
+        Self::describe(self)
     }
 
-    fn probe(&self) -> Option<Probe> {
-        Some(Probe { folder: self.dir().to_owned(), files: Arc::clone(self.files()), io: Arc::clone(self.io()) })
+    fn device(&self) -> Option<&SsdTier> {
+        Some(self)
     }
 
     fn check(&self, chunk: &Arc<Chunk>) -> Result<()> {

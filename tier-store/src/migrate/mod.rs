@@ -10,5 +10,5 @@ pub mod queue;
 #[cfg(test)]
 pub(crate) mod testing;
 
-pub use mover::{HomeTier, Outcome, Probe, Relocation, try_move, try_promote};
+pub use mover::{HomeTier, Outcome, Relocation, try_move, try_promote};
 pub use queue::{Crew, MoveQueue, Verdict};

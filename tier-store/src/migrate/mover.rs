@@ -3,26 +3,13 @@
 //! Invariants: bytes are charged to the target before they are copied, so no budget is ever exceeded; the old copy stays
 //! charged until its last reader is done; a segment that moved meanwhile is left alone. Moves may run side by side.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
-use crate::io::{BlockIo, FileSystem};
 use crate::table::{Chunk, Resident, Segment};
 use crate::tier::codec::StoredColumn;
-use crate::tier::ssd::ReadColumn;
+use crate::tier::ssd::{ReadColumn, SsdTier};
 use crate::tier::{Account, MemoryTier, TierId};
-
-/// A folder on a device and the ways to write and read files in it.
-#[derive(Debug)]
-pub struct Probe {
-    /// The folder.
-    pub folder: PathBuf,
-    /// Writes.
-    pub files: Arc<dyn FileSystem>,
-    /// Reads.
-    pub io: Arc<dyn BlockIo>,
-}
 
 /// The tier where every segment has its durable bytes, as a move sees it.
 pub trait HomeTier: Send + Sync {
@@ -32,8 +19,8 @@ pub trait HomeTier: Send + Sync {
     fn account(&self) -> &Arc<Account>;
     /// One line on the device, by which calibrations are recognised.
     fn describe(&self) -> String;
-    /// What calibration measures the device with; `None`: it cannot be measured.
-    fn probe(&self) -> Option<Probe>;
+    /// What calibration measures; `None`: it cannot be measured.
+    fn device(&self) -> Option<&SsdTier>;
     /// Fails when the chunk's file cannot be read at all: missing, cut short, or another one.
     fn check(&self, chunk: &Arc<Chunk>) -> Result<()>;
     /// Reads segments of a chunk, neighbours in the file at once, checks them against their checksums and decompresses

@@ -10,12 +10,13 @@ use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 use arrow::buffer::Buffer;
 use parking_lot::Mutex;
 
-use super::{HomeTier, Probe};
+use super::HomeTier;
+use crate::clock::SystemClock;
 use crate::error::{Error, Result};
-use crate::io::RealFiles;
 use crate::io::blocking::BlockingEngine;
+use crate::io::{BlockIo, RealFiles};
 use crate::table::{Chunk, ChunkId, ColumnId, Segment, TableId};
-use crate::tier::ssd::ReadColumn;
+use crate::tier::ssd::{ReadColumn, SsdTier};
 use crate::tier::{Account, codec};
 
 /// Rows of a test chunk.
@@ -42,7 +43,8 @@ pub(crate) fn chunk(table: u64, id: u64) -> (Arc<Chunk>, Vec<u8>) {
 pub(crate) struct FakeHome {
     account: Arc<Account>,
     files: Mutex<HashMap<(TableId, ChunkId), Vec<u8>>>,
-    folder: Option<tempfile::TempDir>,
+    /// What calibration measures.
+    pub(crate) disk: Option<(tempfile::TempDir, SsdTier)>,
     /// Columns read so far.
     pub(crate) reads: AtomicU64,
     /// Reads so far, of however many columns.
@@ -52,14 +54,23 @@ pub(crate) struct FakeHome {
 impl Default for FakeHome {
     fn default() -> Self {
         let (reads, calls) = (AtomicU64::new(0), AtomicU64::new(0));
-        Self { account: Account::new("ssd", u64::MAX), files: Mutex::default(), folder: None, reads, calls }
+        Self { account: Account::new("ssd", u64::MAX), files: Mutex::default(), disk: None, reads, calls }
     }
 }
 
 impl FakeHome {
     /// A home that calibration can measure.
     pub(crate) fn on_disk() -> Self {
-        Self { folder: Some(tempfile::tempdir().unwrap()), ..Self::default() }
+        Self::on(Arc::new(BlockingEngine::start()))
+    }
+
+    /// The same, read by some engine.
+    pub(crate) fn on(io: Arc<dyn BlockIo>) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let (files, clock) = (Arc::new(RealFiles), Arc::new(SystemClock::default()));
+        let account = || Account::new("ssd", u64::MAX);
+        let tier = SsdTier::new(folder.path(), files, io, clock, account(), account()).unwrap();
+        Self { disk: Some((folder, tier)), ..Self::default() }
     }
 
     /// Makes a chunk and keeps its file.
@@ -98,9 +109,8 @@ impl HomeTier for FakeHome {
         "a map".into()
     }
 
-    fn probe(&self) -> Option<Probe> {
-        let folder = self.folder.as_ref()?.path().to_owned();
-        Some(Probe { folder, files: Arc::new(RealFiles), io: Arc::new(BlockingEngine::start()) })
+    fn device(&self) -> Option<&SsdTier> {
+        self.disk.as_ref().map(|(_, tier)| tier)
     }
 
     fn check(&self, _chunk: &Arc<Chunk>) -> Result<()> {

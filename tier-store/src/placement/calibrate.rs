@@ -1,44 +1,38 @@
-//! Calibration: what a small and a large read cost on each tier, measured through the code a scan uses.
+//! Calibration: what accesses cost on each tier, by pattern, size and number at once, measured through the code a scan uses.
 //!
-//! Two points give a latency and a bandwidth; byte-addressable tiers are also touched at scattered places. A tier that
-//! cannot be measured (no room, no device) gets a typical profile, and the result says so. Tiers are listed fastest
+//! Memory is read in place with the kernels that scans select rows with; the home is read from a chunk file like those of
+//! tables, whole columns and pages. A [`Point`] is one measurement; the cost profile follows from all of a tier. A tier
+//! that cannot be measured (no room, no device) gets a typical profile, and the result says so. Tiers are listed fastest
 //! first by whoever set them up, so noise is not allowed to say otherwise: each is held slower than the one before.
 //! What decompressing costs is measured beside them: files are compressed where that is less than their device saves.
 
 mod decompression;
+mod device;
+mod memory;
+mod point;
+pub(crate) mod sample;
+mod timing;
 mod work;
 
-use std::collections::VecDeque;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::cost::{CACHE_LINE_BYTES, TierCost};
+pub use point::Point;
+
+use super::correction::Correction;
+use super::cost::{CACHE_LINE_BYTES, PAGE_BYTES, TierCost};
 use crate::clock::Clock;
 use crate::error::{Error, Result};
-use crate::io::{Depth, FileSystem, IoFile, ReadHandle};
-use crate::migrate::{HomeTier, Probe};
+use crate::io::device::describe_machine;
+use crate::migrate::HomeTier;
 use crate::tier::codec::{DecompressionRates, Rates};
 use crate::tier::{MemoryTier, TierKind};
 
-/// Image sizes tried on memory tiers: larger than the caches of a core, if there is room.
-const LARGE_BYTES: [usize; 3] = [8 << 20, 2 << 20, 256 << 10];
-const SMALL_BYTES: usize = 4 << 10;
-const BLOCK_BYTES: [usize; 2] = [16 << 10, 1 << 20];
-const SCRATCH_BYTES: usize = 4 << 20;
-pub(crate) const SCRATCH_NAME: &str = "calibration.tmp";
-const TOUCHES: usize = 8192;
-/// Repetitions of a measurement, and the time after which no further one starts: 3 per memory tier and up to 7 for the
-/// home, and 120 ms for the work of reading, so 4 tiers take < 0.5 s, unless the device is slow.
-const REPETITIONS: usize = 15;
-const ENOUGH_US: u64 = 20_000;
-/// What is read to measure how many reads at once keep a device busy, in large blocks.
-const DEPTH_BLOCKS: usize = 16;
-/// More reads at once are worth it when they are so much quicker.
-const GAIN: f64 = 0.95;
 /// A tier is at least this much slower than the one before it.
 const STEP: f64 = 1.05;
+/// After so long what could not be measured is tried again.
+const AGAIN_US: u64 = 600_000_000;
 
 /// One tier's measurement.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -51,14 +45,27 @@ pub struct TierProfile {
     pub device: String,
     /// The cost profile.
     pub cost: TierCost,
+    /// What it follows from; empty when it is typical, and in calibrations of versions that did not keep them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub points: Vec<Point>,
     /// What the device gives to many reads at once; `None` for memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub busy: Option<Busy>,
     /// False when `cost` is only typical of the kind.
     pub measured: bool,
-    /// Why it was not measured.
+    /// Why it was not measured, or not now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
+}
+
+impl TierProfile {
+    /// What a simulation says.
+    pub(crate) fn given(name: &str, kind: TierKind, device: impl Into<String>, cost: TierCost) -> Self {
+        let (bytes, pattern) = (1 << 20, crate::heat::Pattern::Sequential);
+        let point = Point { pattern, selectivity: None, bytes, places: 1, at_once: 1, us: cost.sweep_us(bytes) };
+        let (name, device) = (name.into(), device.into());
+        Self { name, kind, device, cost, points: vec![point], busy: None, measured: true, note: None }
+    }
 }
 
 /// A device that is kept busy.
@@ -81,14 +88,26 @@ pub struct Calibration {
     pub unix_us: u64,
     /// How long it took, in microseconds.
     pub took_us: u64,
+    /// The processor and its cores; another text means another machine.
+    #[serde(default)]
+    pub machine: String,
     /// One per tier.
     pub tiers: Vec<TierProfile>,
     /// What decompressing costs; none in calibrations of versions that never did.
     #[serde(default)]
     pub decompression: Option<DecompressionRates>,
+    /// What the scans since then say of the home.
+    #[serde(default)]
+    pub correction: Correction,
 }
 
 impl Calibration {
+    /// What a simulation says.
+    pub(crate) fn given(tiers: Vec<TierProfile>, decompression: Option<DecompressionRates>) -> Self {
+        let (machine, correction) = (describe_machine(), Correction::default());
+        Self { unix_us: 0, took_us: 0, machine, tiers, decompression, correction }
+    }
+
     /// The speeds of the home and of decompression: what to compress depends on.
     pub fn rates(&self) -> Option<Rates> {
         let home = self.tiers.last()?;
@@ -97,38 +116,102 @@ impl Calibration {
         Some(Rates { device, decompression: self.decompression? })
     }
 
+    /// The cost profiles as they are used: the home's with what scans say of it.
+    pub fn costs(&self) -> Vec<TierCost> {
+        let mut profiles = self.tiers.clone();
+        if let Some(home) = profiles.last_mut() {
+            let cores_us_per_byte = home.busy.and_then(|busy| busy.cores_us_per_byte).unwrap_or_default();
+            home.cost = self.correction.applied(home.cost, cores_us_per_byte);
+        }
+        keep_order(&mut profiles);
+        profiles.into_iter().map(|profile| profile.cost).collect()
+    }
+
     /// True when it was measured on these tiers, and whole.
     pub fn fits(&self, tiers: &[Arc<dyn MemoryTier>], home: &dyn HomeTier) -> bool {
         let devices = tiers.iter().map(|t| (t.name(), t.describe())).chain([(home.name(), home.describe())]);
         let known = self.tiers.iter().map(|p| (p.name.as_str(), p.device.clone()));
-        let whole = |profile: &TierProfile| profile.busy.is_none_or(|busy| busy.cores_us_per_byte.is_some());
-        self.decompression.is_some() && self.tiers.iter().all(whole) && devices.eq(known)
+        let whole = |profile: &TierProfile| {
+            let with_points = !profile.measured || !profile.points.is_empty();
+            with_points && profile.busy.is_none_or(|busy| busy.cores_us_per_byte.is_some())
+        };
+        let complete = self.decompression.is_some() && self.tiers.iter().all(whole);
+        complete && self.machine == describe_machine() && devices.eq(known)
+    }
+
+    /// True when a tier could not be measured, and it is time to try again.
+    pub(super) fn wants_another(&self, unix_us: u64) -> bool {
+        !self.is_measured() && unix_us.abs_diff(self.unix_us) > AGAIN_US
+    }
+
+    /// True when every tier was measured.
+    pub fn is_measured(&self) -> bool {
+        self.tiers.iter().all(|profile| profile.measured)
+    }
+
+    /// What this one could not measure stays as it was, where it stands on the same.
+    fn keeping(mut self, before: Option<&Self>) -> Self {
+        let Some(before) = before.filter(|before| before.machine == self.machine) else { return self };
+        for profile in self.tiers.iter_mut().filter(|profile| !profile.measured) {
+            let same = |known: &&TierProfile| {
+                known.measured && (&known.name, &known.device) == (&profile.name, &profile.device)
+            };
+            let Some(known) = before.tiers.iter().find(same) else { continue };
+            let why = profile.note.take().unwrap_or_default();
+            *profile = TierProfile { note: Some(format!("measured earlier; not now: {why}")), ..known.clone() };
+        }
+        keep_order(&mut self.tiers);
+        self
     }
 }
 
-/// Measures every tier; takes less than half a second on an idle machine with an SSD and leaves nothing behind. Never fails: see
-/// [`TierProfile::measured`].
-pub fn calibrate(tiers: &[Arc<dyn MemoryTier>], home: &dyn HomeTier, clock: &dyn Clock) -> Calibration {
+/// Measures every tier; takes about half a second on an idle machine with an SSD and leaves nothing behind. Never fails:
+/// see [`TierProfile::measured`]. What cannot be measured stays as in `before`, where that knows it.
+pub fn calibrate(
+    tiers: &[Arc<dyn MemoryTier>],
+    home: &dyn HomeTier,
+    clock: &dyn Clock,
+    before: Option<&Calibration>,
+) -> Calibration {
     let (start_us, unix_us) = (clock.now_us(), clock.unix_us());
     let mut profiles: Vec<TierProfile> = tiers.iter().map(|tier| measure_tier(tier.as_ref(), clock)).collect();
-    profiles.push(profile(home.name(), TierKind::Ssd, home.describe(), measure_home(home, clock)));
+    profiles.push(profile((home.name(), TierKind::Ssd, home.describe()), measure_home(home, clock)));
     keep_order(&mut profiles);
     let decompression = Some(decompression::measure(clock));
-    Calibration { unix_us, took_us: clock.now_us().saturating_sub(start_us), tiers: profiles, decompression }
+    let (machine, correction) = (describe_machine(), Correction::default());
+    let took_us = clock.now_us().saturating_sub(start_us);
+    Calibration { unix_us, took_us, machine, tiers: profiles, decompression, correction }.keeping(before)
 }
 
 /// Measures one memory tier; see [`calibrate`].
 pub(super) fn measure_tier(tier: &dyn MemoryTier, clock: &dyn Clock) -> TierProfile {
-    let measured = measure_memory(tier, clock).map(|cost| (cost, None));
-    profile(tier.name(), tier.kind(), tier.describe(), measured)
+    let measured = timing::check(clock).and_then(|()| {
+        again(|| {
+            let points = memory::measure(tier, clock)?;
+            Ok((point::profile(&points, CACHE_LINE_BYTES)?, points, None))
+        })
+    });
+    profile((tier.name(), tier.kind(), tier.describe()), measured)
 }
 
-fn profile(name: &str, kind: TierKind, device: String, measured: Result<(TierCost, Option<Busy>)>) -> TierProfile {
-    let (cost, busy, note) = match measured {
-        Ok((cost, busy)) => (cost, busy, None),
-        Err(error) => (TierCost::typical(kind), None, Some(error.to_string())),
+fn measure_home(home: &dyn HomeTier, clock: &dyn Clock) -> Result<(TierCost, Vec<Point>, Option<Busy>)> {
+    let device = home.device().ok_or_else(|| Error::Unsupported(format!("measuring {}", home.name())))?;
+    timing::check(clock)?;
+    again(|| {
+        let (points, busy) = device::measure(device, clock)?;
+        Ok((point::profile(&points, PAGE_BYTES)?, points, Some(busy)))
+    })
+}
+
+fn profile(
+    (name, kind, device): (&str, TierKind, String),
+    measured: Result<(TierCost, Vec<Point>, Option<Busy>)>,
+) -> TierProfile {
+    let (cost, points, busy, note) = match measured {
+        Ok((cost, points, busy)) => (cost, points, busy, None),
+        Err(error) => (TierCost::typical(kind), Vec::new(), None, Some(error.to_string())),
     };
-    TierProfile { name: name.into(), kind, device, cost, busy, measured: note.is_none(), note }
+    TierProfile { name: name.into(), kind, device, cost, points, busy, measured: note.is_none(), note }
 }
 
 /// Holds each slower than the one before.
@@ -145,122 +228,9 @@ pub(super) fn keep_order(profiles: &mut [TierProfile]) {
     }
 }
 
-fn measure_memory(tier: &dyn MemoryTier, clock: &dyn Clock) -> Result<TierCost> {
-    let mut stored = Err(Error::Invalid(String::new()));
-    for len in LARGE_BYTES {
-        stored = tier.store(&vec![1; len]);
-        if stored.is_ok() {
-            break;
-        }
-    }
-    let stored = stored?;
-    let image = stored.buffer.as_slice();
-    let small = image.get(..SMALL_BYTES.min(image.len())).unwrap_or(image);
-    let read = |bytes: &[u8]| {
-        tier.touch(bytes.len() as u64, 0);
-        sum(bytes)
-    };
-    // A few microseconds are below the clock's grain: many small reads, spread over the image, per measurement.
-    let places = || image.chunks(SMALL_BYTES * 4).map(|place| place.get(..small.len()).unwrap_or(place));
-    let small_us = || median_us(clock, |_| Ok(places().map(read).fold(0, u64::wrapping_add)));
-    let large_us = || median_us(clock, |_| Ok(read(image)));
-    let count = places().count() as f64;
-    let measure = || line((small.len(), small_us()? / count), (image.len(), large_us()?));
-    let (latency_us, bytes_per_us) = again(measure)?;
-    let touch_us = median_us(clock, |seed| {
-        tier.touch(0, TOUCHES as u64);
-        Ok(scattered(image, seed))
-    })? / TOUCHES as f64;
-    Ok(TierCost::new(latency_us, touch_us, bytes_per_us, Some(CACHE_LINE_BYTES)))
-}
-
-fn measure_home(home: &dyn HomeTier, clock: &dyn Clock) -> Result<(TierCost, Option<Busy>)> {
-    let probe = home.probe().ok_or_else(|| Error::Unsupported(format!("measuring {}", home.name())))?;
-    let scratch = Scratch::create(&probe)?;
-    let file = probe.io.open(&scratch.path)?;
-    let time = |len: usize| {
-        let places = SCRATCH_BYTES / len;
-        median_us(clock, |number| {
-            let offset = (number * 7 % places * len) as u64;
-            let bytes = probe.io.read(&file, offset, len).wait()?;
-            // A scan checks what it reads.
-            Ok(u64::from(crc32c::crc32c(bytes.as_slice())))
-        })
-    };
-    let [small, large] = BLOCK_BYTES;
-    let (latency_us, bytes_per_us) = again(|| line((small, time(small)?), (large, time(large)?)))?;
-    let before = probe.io.depth().bytes();
-    let busy = busy(&probe, &file, clock).inspect_err(|_| probe.io.depth().set(before))?;
-    Ok((TierCost::new(latency_us, latency_us, bytes_per_us, None), Some(busy)))
-}
-
-/// Bytes in flight behind which a device gains nothing: twice as many reads at once are tried until they are not worth it.
-/// There are to be twice as many, so that one waits while another is answered.
-fn busy(probe: &Probe, file: &Arc<IoFile>, clock: &dyn Clock) -> Result<Busy> {
-    let [_, block] = BLOCK_BYTES;
-    let places = SCRATCH_BYTES / block;
-    let wait = |read: Option<ReadHandle>| -> Result<u64> {
-        read.map_or(Ok(0), |read| Ok(read.wait()?.as_slice().len() as u64))
-    };
-    let time = |at_once: usize| {
-        median_us(clock, |_| {
-            let (mut running, mut bytes) = (VecDeque::new(), 0);
-            for number in 0..DEPTH_BLOCKS {
-                if running.len() == at_once {
-                    bytes += wait(running.pop_front())?;
-                }
-                running.push_back(probe.io.read(file, (number % places * block) as u64, block));
-            }
-            while !running.is_empty() {
-                bytes += wait(running.pop_front())?;
-            }
-            Ok(bytes)
-        })
-    };
-    probe.io.depth().set(Depth::MOST);
-    let (mut at_once, mut us) = (1, time(1)?);
-    while at_once < DEPTH_BLOCKS / 2 {
-        let more = time(at_once * 2)?;
-        if more > us * GAIN {
-            break;
-        }
-        (at_once, us) = (at_once * 2, more);
-    }
-    let (depth_bytes, bytes_per_us) = ((2 * at_once * block) as u64, (DEPTH_BLOCKS * block) as f64 / us.max(1.0));
-    let cores_us_per_byte = Some(work::measure(probe, file, clock, depth_bytes)?.unwrap_or_default());
-    Ok(Busy { depth_bytes, bytes_per_us, cores_us_per_byte })
-}
-
 /// What `measure` finds; up to three times, as other work may come in its way.
 fn again<T>(measure: impl Fn() -> Result<T>) -> Result<T> {
     measure().or_else(|_| measure()).or_else(|_| measure())
-}
-
-/// Latency and bandwidth of the line through two points of (bytes, microseconds).
-fn line(small: (usize, f64), large: (usize, f64)) -> Result<(f64, f64)> {
-    let (bytes, us) = (large.0.saturating_sub(small.0) as f64, large.1 - small.1);
-    if bytes <= 0.0 || us <= 0.0 || !us.is_finite() {
-        return Err(Error::Invalid("the clock is too coarse to measure this tier".into()));
-    }
-    let bytes_per_us = bytes / us;
-    Ok(((small.1 - small.0 as f64 / bytes_per_us).max(0.0), bytes_per_us))
-}
-
-/// The median time of `work`, which is told the number of the repetition and returns something that depends on its reads.
-fn median_us(clock: &dyn Clock, mut work: impl FnMut(usize) -> Result<u64>) -> Result<f64> {
-    let begin_us = clock.now_us();
-    let mut times = Vec::with_capacity(REPETITIONS);
-    for number in 0..REPETITIONS {
-        let start_us = clock.now_us();
-        std::hint::black_box(work(number)?);
-        let end_us = clock.now_us();
-        times.push(end_us.saturating_sub(start_us));
-        if end_us.saturating_sub(begin_us) > ENOUGH_US && number > 1 {
-            break;
-        }
-    }
-    times.sort_unstable();
-    Ok(times.get(times.len() / 2).copied().unwrap_or(0) as f64)
 }
 
 fn sum(bytes: &[u8]) -> u64 {
@@ -268,44 +238,26 @@ fn sum(bytes: &[u8]) -> u64 {
     words.fold(0, u64::wrapping_add)
 }
 
-fn scattered(image: &[u8], seed: usize) -> u64 {
-    let lines = (image.len() / CACHE_LINE_BYTES as usize).max(1);
-    let mut state = seed as u64 + 1;
-    let mut total = 0_u64;
-    for _ in 0..TOUCHES {
+/// Numbers in no order, always the same.
+fn random() -> impl FnMut() -> u64 {
+    let mut state = 1_u64;
+    move || {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        let place = (state >> 33) as usize % lines * CACHE_LINE_BYTES as usize;
-        total = total.wrapping_add(image.get(place).copied().unwrap_or(0).into());
-    }
-    total
-}
-
-/// A file of data that goes when dropped.
-struct Scratch<'a> {
-    path: PathBuf,
-    files: &'a dyn FileSystem,
-}
-
-impl<'a> Scratch<'a> {
-    fn create(probe: &'a Probe) -> Result<Self> {
-        let scratch = Self { path: probe.folder.join(SCRATCH_NAME), files: probe.files.as_ref() };
-        scratch.files.write(&scratch.path, &vec![0x5a; SCRATCH_BYTES])?;
-        Ok(scratch)
-    }
-}
-
-impl Drop for Scratch<'_> {
-    fn drop(&mut self) {
-        // What cannot be deleted is swept at the next start.
-        let _ = self.files.remove_file(&self.path);
+        state >> 33
     }
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+    use std::path::Path;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
     use crate::clock::{ManualClock, SystemClock};
+    use crate::heat::Pattern;
+    use crate::io::simulated::{Faults, SimulatedEngine};
+    use crate::io::{BlockIo, BufferPool, Class, Depth, IoFile, IoStats, ReadHandle};
     use crate::migrate::testing::FakeHome;
     use crate::placement::PatternCost;
     use crate::tier::dram::DramTier;
@@ -318,7 +270,7 @@ mod tests {
     #[test]
     fn tiers_are_measured_leave_nothing_behind_and_keep_their_order() {
         let (home, tiers) = (FakeHome::on_disk(), dram(32 << 20));
-        let calibration = calibrate(&tiers, &home, &SystemClock::default());
+        let calibration = calibrate(&tiers, &home, &SystemClock::default(), None);
         let [dram, ssd] = &calibration.tiers[..] else { unreachable!() };
         assert!(dram.measured && ssd.measured, "{calibration:?}");
         let megabyte_us = |c: &PatternCost| c.latency_us + 1e6 / c.bytes_per_us;
@@ -332,7 +284,21 @@ mod tests {
         assert_eq!(tiers[0].account().used_bytes(), 0);
         let rates = calibration.decompression.unwrap();
         assert!(rates.lz4 > 50.0 && rates.zstd > 20.0 && calibration.took_us < 5_000_000, "{calibration:?}");
-        assert_eq!(std::fs::read_dir(home.probe().unwrap().folder).unwrap().count(), 0);
+        assert_eq!(std::fs::read_dir(home.device().unwrap().dir()).unwrap().count(), 0);
+        // All patterns, several sizes, alone and many at once; what was read was what should be.
+        for (profile, place) in [(dram, CACHE_LINE_BYTES), (ssd, PAGE_BYTES)] {
+            let of = |pattern: Pattern| profile.points.iter().filter(move |point| point.pattern == pattern);
+            let sizes: std::collections::BTreeSet<u64> = of(Pattern::Sequential).map(|point| point.bytes).collect();
+            assert!(sizes.len() >= 3 && Pattern::ALL.into_iter().all(|pattern| of(pattern).count() > 0), "{profile:?}");
+            let selectivities: std::collections::BTreeSet<u64> =
+                of(Pattern::Monotonic).filter_map(|point| Some((point.selectivity? * 1000.0) as u64)).collect();
+            assert_eq!(selectivities.len(), 3, "{profile:?}");
+            let at_once = |pattern| of(pattern).map(|point| point.at_once).max();
+            assert!(at_once(Pattern::Monotonic) > Some(1) && at_once(Pattern::Point) == Some(1), "{profile:?}");
+            assert!(of(Pattern::Monotonic).all(|point| point.bytes == point.places * place && point.us > 0.0));
+        }
+        let blocks: Vec<u64> = ssd.points.iter().map(|point| point.bytes).collect();
+        assert!([64 << 10, 128 << 10, 256 << 10, 512 << 10, 1 << 20].iter().all(|bytes| blocks.contains(bytes)));
         let json = serde_json::to_string(&calibration).unwrap();
         assert!(serde_json::from_str::<Calibration>(&json).unwrap().fits(&tiers, &home));
         // One of a version that did not measure all of it is made anew.
@@ -352,9 +318,107 @@ mod tests {
         for (tiers, clock) in [(dram(0), true), (dram(32 << 20), false)] {
             let clock: Arc<dyn Clock> =
                 if clock { Arc::new(SystemClock::default()) } else { Arc::new(ManualClock::default()) };
-            let calibration = calibrate(&tiers, &FakeHome::default(), clock.as_ref());
+            let calibration = calibrate(&tiers, &FakeHome::default(), clock.as_ref(), None);
             assert!(calibration.tiers.iter().all(|t| !t.measured && t.note.is_some()), "{calibration:?}");
             assert_eq!(calibration.tiers[0].cost, TierCost::typical(TierKind::Dram));
+        }
+    }
+
+    #[test]
+    fn what_fails_midway_is_said_and_tried_again_and_does_not_undo_what_was_measured() {
+        let clock = SystemClock::default();
+        for reads in [0, 3, 40] {
+            let device = Arc::new(FailingEngine::after(reads));
+            let home = FakeHome::on(Arc::clone(&device) as Arc<dyn BlockIo>);
+            let broken = calibrate(&dram(32 << 20), &home, &clock, None);
+            let [memory, ssd] = &broken.tiers[..] else { unreachable!() };
+            assert!(memory.measured && !ssd.measured && ssd.points.is_empty(), "after {reads}: {broken:?}");
+            assert!(ssd.note.as_deref().is_some_and(|note| note.contains("calibration.tmp")), "{ssd:?}");
+            assert_eq!(ssd.cost.granule_bytes, Some(PAGE_BYTES));
+            assert_eq!(std::fs::read_dir(home.device().unwrap().dir()).unwrap().count(), 0);
+            assert!(!broken.is_measured() && !broken.wants_another(broken.unix_us));
+            assert!(broken.wants_another(broken.unix_us + 2 * AGAIN_US));
+            device.mend();
+            let whole = calibrate(&dram(32 << 20), &home, &clock, Some(&broken));
+            assert!(whole.is_measured() && !whole.wants_another(u64::MAX), "{whole:?}");
+            device.fail();
+            let kept = calibrate(&dram(32 << 20), &home, &clock, Some(&whole));
+            assert_eq!(kept.tiers[1].points, whole.tiers[1].points);
+            assert!(kept.tiers[1].note.as_deref().is_some_and(|note| note.contains("measured earlier")), "{kept:?}");
+            // Not what another machine measured.
+            let other = Calibration { machine: "another".into(), ..whole };
+            assert!(!calibrate(&dram(32 << 20), &home, &clock, Some(&other)).is_measured());
+        }
+    }
+
+    #[test]
+    fn another_device_or_machine_is_measured_anew() {
+        let (home, tiers) = (FakeHome::on_disk(), dram(32 << 20));
+        let calibration = calibrate(&tiers, &home, &SystemClock::default(), None);
+        assert!(calibration.fits(&tiers, &home));
+        let mut replaced = calibration.clone();
+        replaced.tiers[1].device = "another disk under the same path".into();
+        let moved = Calibration { machine: "another".into(), ..calibration.clone() };
+        assert!(!replaced.fits(&tiers, &home) && !moved.fits(&tiers, &home));
+        assert!(!calibration.fits(&[], &home));
+    }
+
+    #[test]
+    fn corrections_hold_the_home_slower_than_memory() {
+        let tiers = [("dram", TierKind::Dram), ("ssd", TierKind::Ssd)];
+        let tiers = tiers.map(|(name, kind)| TierProfile::given(name, kind, "", TierCost::typical(kind))).to_vec();
+        let mut calibration = Calibration::given(tiers, None);
+        assert_eq!(calibration.costs(), [TierKind::Dram, TierKind::Ssd].map(TierCost::typical));
+        calibration.correction = Correction { device_times: 0.25, waited_share: 0.1, bytes: 1 };
+        let [dram, ssd] = calibration.costs()[..] else { unreachable!() };
+        assert!(dram.sweep_us(1 << 20) < ssd.sweep_us(1 << 20) && ssd.patterns[0].bytes_per_us > 1_200.0, "{ssd:?}");
+    }
+
+    /// An engine whose device is lost after so many reads.
+    #[derive(Debug)]
+    struct FailingEngine {
+        engine: SimulatedEngine,
+        left: AtomicUsize,
+    }
+
+    impl FailingEngine {
+        fn after(reads: usize) -> Self {
+            Self { engine: SimulatedEngine::start(1, Faults::default()), left: AtomicUsize::new(reads) }
+        }
+
+        fn mend(&self) {
+            self.left.store(usize::MAX, Ordering::Relaxed);
+            self.engine.set_faults(Faults::default());
+        }
+
+        fn fail(&self) {
+            self.left.store(0, Ordering::Relaxed);
+        }
+    }
+
+    impl BlockIo for FailingEngine {
+        fn name(&self) -> &'static str {
+            self.engine.name()
+        }
+        fn open(&self, path: &Path) -> Result<Arc<IoFile>> {
+            self.engine.open(path)
+        }
+        fn read_windows(&self, class: Class, file: &Arc<IoFile>, windows: &[(u64, usize)]) -> Vec<ReadHandle> {
+            let left = self.left.load(Ordering::Relaxed);
+            self.left.store(left.saturating_sub(1), Ordering::Relaxed);
+            if left == 0 {
+                self.engine.set_faults(Faults { error_rate: 1.0, ..Faults::default() });
+            }
+            self.engine.read_windows(class, file, windows)
+        }
+        fn stats(&self) -> &IoStats {
+            self.engine.stats()
+        }
+        fn pool(&self) -> &Arc<BufferPool> {
+            self.engine.pool()
+        }
+        fn depth(&self) -> &Depth {
+            self.engine.depth()
         }
     }
 }

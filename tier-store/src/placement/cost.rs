@@ -1,25 +1,40 @@
 //! The cost model: how long the expected accesses of a segment take on a tier.
 //!
 //! Every access pays a latency and the bytes it touches at a bandwidth, both measured per tier and pattern (Dreseler
-//! 2021, section 7.1 and its outlook in 7.2.2: weights of patterns taken from a cost model of the tiers). Scattered
-//! accesses pay the latency once per place they touch, and a place is a granule of the tier: a cache line where bytes
-//! are addressed, the whole segment where the scan reads it whole. So no access ever costs more than touching every
-//! granule once, however many values it reads.
+//! 2021, section 7.1 and its outlook in 7.2.2: weights of patterns taken from a cost model of the tiers). A sequential
+//! access reads the whole segment. The others touch places, and a place is a granule of the tier: a cache line where
+//! bytes are addressed, a block with a checksum where the device is read in blocks; they pay the latency at each.
+//! Scattered rows touch 1 - (1 - 1/n)^k of n blocks (Cardenas 1975). What cannot be read in part, because it is compressed,
+//! and what a scan would not, because little of it could be left out, is read whole.
 
 use crate::heat::Pattern;
 use crate::heat::decay::SegmentHeat;
 use crate::tier::TierKind;
+use crate::tier::codec::CHECKSUM_BLOCK_BYTES;
 
 /// Granule of byte-addressable tiers: a cache line.
 pub const CACHE_LINE_BYTES: u64 = 64;
+/// Granule of a device that is read in blocks: what has a checksum of its own.
+pub const PAGE_BYTES: u64 = CHECKSUM_BLOCK_BYTES as u64;
+/// A segment is read as a whole where less than this share of its blocks could be left out.
+const LEAST_SKIPPED: f64 = 0.2;
+/// Places in ascending order are asked for together, or prefetched: typically so many times as fast as alone.
+const TOGETHER: f64 = 4.0;
 
 /// One line of a tier's cost profile.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct PatternCost {
-    /// Time before the first byte, in microseconds: per access (sequential, monotonic) or per place (random, point).
+    /// Time before the first byte, in microseconds: per access (sequential) or per place it touches (the others).
     pub latency_us: f64,
     /// Bytes per microsecond (= MB/s) afterwards; above 0.
     pub bytes_per_us: f64,
+}
+
+impl PatternCost {
+    /// Microseconds for so many accesses or places, and bytes.
+    fn us(&self, times: f64, bytes: f64) -> f64 {
+        times * self.latency_us + bytes / self.bytes_per_us
+    }
 }
 
 /// What accesses cost on one tier.
@@ -31,12 +46,23 @@ pub struct TierCost {
     pub granule_bytes: Option<u64>,
 }
 
+/// A segment as a tier has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Extent {
+    /// Bytes that a read of all of it moves.
+    pub bytes: u64,
+    /// Rows.
+    pub rows: u32,
+    /// It can only be read as a whole.
+    pub whole: bool,
+}
+
 impl TierCost {
-    /// A profile in which sequential and monotonic reads pay `latency_us` once and scattered ones pay `touch_us` per
-    /// place.
+    /// A profile in which sequential reads pay `latency_us` once and scattered ones pay `touch_us` per place, or less where
+    /// the places ascend.
     pub fn new(latency_us: f64, touch_us: f64, bytes_per_us: f64, granule_bytes: Option<u64>) -> Self {
         let of = |latency_us: f64| PatternCost { latency_us, bytes_per_us };
-        Self { patterns: [of(latency_us), of(latency_us), of(touch_us), of(touch_us)], granule_bytes }
+        Self { patterns: [of(latency_us), of(touch_us / TOGETHER), of(touch_us), of(touch_us)], granule_bytes }
     }
 
     /// A plausible profile for a tier that cannot be measured: DDR4, Optane in App Direct mode (0.35 x the bandwidth, 5 x
@@ -45,17 +71,17 @@ impl TierCost {
         match kind {
             TierKind::Dram => Self::new(0.1, 0.02, 9_000.0, Some(CACHE_LINE_BYTES)),
             TierKind::Nvm => Self::new(0.5, 0.1, 3_150.0, Some(CACHE_LINE_BYTES)),
-            TierKind::Ssd => Self::new(80.0, 80.0, 1_200.0, None),
+            TierKind::Ssd => Self::new(80.0, 80.0, 1_200.0, Some(PAGE_BYTES)),
         }
     }
 
-    /// Expected microseconds per epoch of the accesses in `heat` to a segment of `bytes` and `rows` on this tier.
-    pub fn expected_us(&self, heat: &SegmentHeat, bytes: u64, rows: u32) -> f64 {
+    /// Expected microseconds per epoch of the accesses in `heat` to a segment on this tier.
+    pub fn expected_us(&self, heat: &SegmentHeat, extent: Extent) -> f64 {
         let lines = self.patterns.iter().zip(Pattern::ALL).zip(heat.accesses.iter().zip(heat.values));
         lines
             .filter(|(_, (accesses, _))| **accesses > 0.0)
             .map(|((cost, pattern), (accesses, values))| {
-                self.pattern_us(cost, pattern, f64::from(*accesses), f64::from(values), bytes as f64, f64::from(rows))
+                self.pattern_us(cost, pattern, (f64::from(*accesses), f64::from(values)), extent)
             })
             .sum()
     }
@@ -63,28 +89,59 @@ impl TierCost {
     /// Microseconds to read `bytes` in one sequential sweep.
     pub fn sweep_us(&self, bytes: u64) -> f64 {
         let [sequential, ..] = &self.patterns;
-        sequential.latency_us + bytes as f64 / sequential.bytes_per_us
+        sequential.us(1.0, bytes as f64)
     }
 
-    fn pattern_us(
-        &self,
-        cost: &PatternCost,
-        pattern: Pattern,
-        accesses: f64,
-        values: f64,
-        bytes: f64,
-        rows: f64,
-    ) -> f64 {
-        let values = values.clamp(accesses, accesses * rows.max(1.0));
-        let granule = self.granule_bytes.map_or(bytes, |granule| (granule as f64).min(bytes)).max(1.0);
-        let touches = match pattern {
-            Pattern::Sequential => return accesses * (cost.latency_us + bytes / cost.bytes_per_us),
-            // A place per value, at most every granule of the segment in each access.
-            _ => values.min(accesses * (bytes / granule).max(1.0)),
-        };
-        let latencies = if pattern == Pattern::Monotonic { accesses } else { touches };
-        latencies * cost.latency_us + touches * granule / cost.bytes_per_us
+    /// The same profile on a device that takes so many times as long.
+    pub(super) fn times(mut self, factor: f64) -> Self {
+        for pattern in &mut self.patterns {
+            pattern.latency_us *= factor;
+            pattern.bytes_per_us /= factor;
+        }
+        self
     }
+
+    fn pattern_us(&self, cost: &PatternCost, pattern: Pattern, (accesses, values): (f64, f64), extent: Extent) -> f64 {
+        let [sequential, ..] = &self.patterns;
+        let bytes = extent.bytes as f64;
+        let values = values / accesses;
+        let places = match (pattern, self.granule_bytes.filter(|_| !extent.whole)) {
+            (Pattern::Sequential, _) | (_, None) => None,
+            (_, Some(granule)) if granule < PAGE_BYTES => {
+                let granule = granule.min(extent.bytes).max(1) as f64;
+                let values = values.clamp(1.0, f64::from(extent.rows.max(1)));
+                // A place per value, at most all.
+                let places = values.min((bytes / granule).max(1.0));
+                Some((places, places * granule))
+            }
+            (_, Some(granule)) => {
+                let blocks = (bytes / granule as f64).max(1.0);
+                let share = share_of_blocks(blocks, values.min(f64::from(extent.rows)));
+                (share < 1.0).then_some((share * blocks, share * bytes))
+            }
+        };
+        match places {
+            None => accesses * sequential.us(1.0, bytes),
+            Some((places, bytes)) => accesses * cost.us(places, bytes),
+        }
+    }
+}
+
+/// The share of a segment that one read of so many of its values takes from a device of blocks; 1 where all of it is read.
+pub(super) fn share_read(pattern: Pattern, extent: Extent, values: f64) -> f64 {
+    match pattern {
+        Pattern::Sequential => 1.0,
+        _ if extent.whole => 1.0,
+        _ => share_of_blocks((extent.bytes as f64 / PAGE_BYTES as f64).max(1.0), values),
+    }
+}
+
+fn share_of_blocks(blocks: f64, values: f64) -> f64 {
+    let share = match values <= 1.0 {
+        true => 1.0 / blocks,
+        false => 1.0 - (1.0 - 1.0 / blocks).powf(values),
+    };
+    if share > 1.0 - LEAST_SKIPPED { 1.0 } else { share }
 }
 
 #[cfg(test)]
@@ -101,22 +158,52 @@ mod tests {
     #[test]
     fn an_access_pays_its_latency_and_what_it_touches_at_most_once() {
         let dram = TierCost::new(1.0, 0.5, 1000.0, Some(64));
-        let ssd = TierCost::new(100.0, 100.0, 1000.0, None);
-        let (bytes, rows) = (64_000, 8_000);
-        assert_eq!(dram.expected_us(&heat(Pattern::Sequential, 2.0, 16_000.0), bytes, rows), 2.0 * (1.0 + 64.0));
-        assert!((dram.expected_us(&heat(Pattern::Point, 1.0, 3.0), bytes, rows) - 3.0 * (0.5 + 0.064)).abs() < 1e-9);
+        let extent = Extent { bytes: 64_000, rows: 8_000, whole: false };
+        assert_eq!(dram.expected_us(&heat(Pattern::Sequential, 2.0, 16_000.0), extent), 2.0 * (1.0 + 64.0));
+        assert!((dram.expected_us(&heat(Pattern::Point, 1.0, 3.0), extent) - 3.0 * (0.5 + 0.064)).abs() < 1e-9);
         // 8,000 random values lie on 1,000 lines.
-        assert_eq!(dram.expected_us(&heat(Pattern::Random, 1.0, 8_000.0), bytes, rows), 1000.0 * 0.5 + 64.0);
-        assert_eq!(ssd.expected_us(&heat(Pattern::Point, 1.0, 3.0), bytes, rows), 100.0 + 64.0);
-        assert_eq!(ssd.expected_us(&SegmentHeat::default(), bytes, rows), 0.0);
+        assert_eq!(dram.expected_us(&heat(Pattern::Random, 1.0, 8_000.0), extent), 1000.0 * 0.5 + 64.0);
+        assert_eq!(dram.expected_us(&heat(Pattern::Monotonic, 1.0, 8_000.0), extent), 1000.0 * 0.125 + 64.0);
+        assert_eq!(dram.expected_us(&SegmentHeat::default(), extent), 0.0);
+    }
+
+    #[test]
+    fn a_device_of_blocks_is_read_by_blocks_where_that_leaves_out_enough() {
+        let ssd = TierCost::new(100.0, 100.0, 1000.0, Some(PAGE_BYTES));
+        let cut = Extent { bytes: 64 * PAGE_BYTES, rows: 65_536, whole: false };
+        let (page_us, all_us) = (PAGE_BYTES as f64 / 1000.0, 64.0 * PAGE_BYTES as f64 / 1000.0);
+        let point_us = |accesses, extent| ssd.expected_us(&heat(Pattern::Point, accesses, accesses), extent);
+        assert!((point_us(1.0, cut) - (100.0 + page_us)).abs() < 1e-9);
+        assert!((point_us(7.0, cut) - 7.0 * (100.0 + page_us)).abs() < 1e-9);
+        // A compressed column is read whole, as is one of which a read wants nearly all.
+        assert_eq!(point_us(1.0, Extent { whole: true, ..cut }), 100.0 + all_us);
+        let monotonic_us = |values| ssd.expected_us(&heat(Pattern::Monotonic, 1.0, values), cut);
+        assert_eq!(monotonic_us(1000.0), 100.0 + all_us);
+        let pages = 64.0 * (1.0 - (63.0_f64 / 64.0).powi(30));
+        assert!((monotonic_us(30.0) - pages * (25.0 + page_us)).abs() < 1e-6, "{}", monotonic_us(30.0));
+        let rounded = TierCost::new(100.0, 100.0, 1000.0, None);
+        assert_eq!(rounded.expected_us(&heat(Pattern::Point, 1.0, 1.0), cut), 100.0 + all_us);
+    }
+
+    #[test]
+    fn blocks_touched_are_counted_as_by_cardenas() {
+        let extent = Extent { bytes: 64 * PAGE_BYTES, rows: 65_536, whole: false };
+        assert_eq!(share_read(Pattern::Sequential, extent, 1.0), 1.0);
+        assert!((share_read(Pattern::Point, extent, 1.0) - 1.0 / 64.0).abs() < 1e-9);
+        let share = share_read(Pattern::Monotonic, extent, 30.0);
+        assert!(share > 0.3 && share < 30.0 / 64.0, "{share}");
+        assert_eq!(share_read(Pattern::Monotonic, extent, 1000.0), 1.0);
+        assert_eq!(share_read(Pattern::Random, Extent { bytes: 100, ..extent }, 1.0), 1.0);
+        assert_eq!(share_read(Pattern::Random, Extent { whole: true, ..extent }, 1.0), 1.0);
     }
 
     #[test]
     fn slower_kinds_cost_more_under_every_pattern() {
+        let extent = Extent { bytes: 500_000, rows: 65_536, whole: false };
         for pattern in Pattern::ALL {
             let heat = heat(pattern, 3.0, 900.0);
             let [dram, nvm, ssd] = [TierKind::Dram, TierKind::Nvm, TierKind::Ssd]
-                .map(|kind| TierCost::typical(kind).expected_us(&heat, 500_000, 65_536));
+                .map(|kind| TierCost::typical(kind).expected_us(&heat, extent));
             assert!(dram < nvm && nvm < ssd, "{pattern:?}: {dram} {nvm} {ssd}");
         }
     }

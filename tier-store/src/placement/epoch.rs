@@ -13,7 +13,7 @@
 
 use std::cmp::Ordering;
 
-use super::cost::TierCost;
+use super::cost::{Extent, TierCost};
 use super::duty::Duty;
 use super::hold::{self, Hold};
 use super::policy::{Decision, Policy, PolicyKind, Why};
@@ -52,6 +52,8 @@ pub struct SegmentInput {
     pub bytes: u64,
     /// Bytes read for it from home, and what decompressing them costs, in bytes of that device.
     pub home_bytes: u64,
+    /// A read from home is always of all of it.
+    pub whole_at_home: bool,
     /// Bytes it would be charged on each tier, in order of [`TierId`]; 0 at home.
     pub charged_bytes: [u64; MAX_TIERS],
     /// Where it lies.
@@ -293,19 +295,12 @@ fn unmet_wish_us(inputs: &Inputs, segment: &SegmentInput, tier: TierId) -> f64 {
 pub(super) fn reading_us(inputs: &Inputs, segment: &SegmentInput, tier: TierId) -> f64 {
     let at = usize::from(tier.0);
     let known = inputs.tiers.get(at);
-    known.map_or(0.0, |tier| tier.cost.expected_us(&segment.heat, read_bytes(inputs, segment, at), segment.rows))
+    known.map_or(0.0, |tier| tier.cost.expected_us(&segment.heat, extent(inputs, segment, at)))
 }
 
 /// What `tier` saves against the home, in microseconds per epoch: reading time, and the wishes of users.
 pub(super) fn benefit_us(inputs: &Inputs, segment: &SegmentInput, tier: TierId) -> f64 {
-    let cost_us = |tier: TierId| {
-        let at = usize::from(tier.0);
-        let read_us = inputs
-            .tiers
-            .get(at)
-            .map_or(0.0, |known| known.cost.expected_us(&segment.heat, read_bytes(inputs, segment, at), segment.rows));
-        read_us + unmet_wish_us(inputs, segment, tier)
-    };
+    let cost_us = |tier: TierId| reading_us(inputs, segment, tier) + unmet_wish_us(inputs, segment, tier);
     cost_us(inputs.home()) - cost_us(tier)
 }
 
@@ -326,6 +321,12 @@ fn move_us(inputs: &Inputs, segment: &SegmentInput, to: usize) -> f64 {
 /// Bytes that a whole read of the segment moves on this tier.
 pub(super) fn read_bytes(inputs: &Inputs, segment: &SegmentInput, tier: usize) -> u64 {
     if tier + 1 == inputs.tiers.len() { segment.home_bytes } else { segment.bytes }
+}
+
+/// The segment as this tier has it.
+pub(super) fn extent(inputs: &Inputs, segment: &SegmentInput, tier: usize) -> Extent {
+    let whole = tier + 1 == inputs.tiers.len() && segment.whole_at_home;
+    Extent { bytes: read_bytes(inputs, segment, tier), rows: segment.rows, whole }
 }
 
 fn order(inputs: &Inputs, a: &PlannedMove, b: &PlannedMove) -> Ordering {

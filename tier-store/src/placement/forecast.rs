@@ -19,18 +19,14 @@
 use std::collections::HashMap;
 
 use super::calibrate::Calibration;
-use super::epoch::{Inputs, MAX_TIERS, SegmentInput, read_bytes};
+use super::cost::{Extent, share_read};
+use super::epoch::{Inputs, MAX_TIERS, SegmentInput, extent};
 use super::workload::{ScanProfile, StatementProfile, Workload};
 use crate::heat::Pattern;
 use crate::heat::decay::SegmentHeat;
 use crate::io::Depth;
 use crate::table::{ColumnId, TableId};
 use crate::tier::TierId;
-
-/// The least that is read of a column: a block with a checksum of its own.
-const BLOCK_BYTES: f64 = 16384.0;
-/// A column is read as a whole where less than this share of its blocks could be left out.
-const LEAST_SKIPPED: f64 = 0.2;
 
 /// What the device of the home gives.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -49,10 +45,10 @@ impl Device {
     /// As calibrated.
     pub(super) fn of(calibration: &Calibration) -> Option<Self> {
         let (home, fastest) = (calibration.tiers.last()?, calibration.tiers.first()?);
-        let ([sequential, ..], [memory, ..]) = (home.cost.patterns, fastest.cost.patterns);
+        let ([sequential, .., point], [memory, ..]) = (home.cost.patterns, fastest.cost.patterns);
         let work_us_per_byte = home.busy.and_then(|busy| busy.cores_us_per_byte).unwrap_or_default();
         Some(Self {
-            latency_us: sequential.latency_us,
+            latency_us: point.latency_us,
             bytes_per_us: home.busy.map_or(sequential.bytes_per_us, |busy| busy.bytes_per_us),
             window_bytes: home.busy.map_or(Depth::LEAST, |busy| busy.depth_bytes) as f64,
             // Where it is not known: each byte is looked at once more.
@@ -263,13 +259,14 @@ fn segment_reads(
     device: Device,
 ) -> SegmentReads {
     let reads = f64::from(heat.total());
+    let at_home = Extent { bytes: stored, rows: segment.rows, whole: segment.whole_at_home };
     let device_bytes: f64 = Pattern::ALL
         .into_iter()
         .zip(heat.accesses.iter().zip(heat.values))
         .filter(|(_, (accesses, _))| **accesses > 0.0)
         .map(|(pattern, (accesses, values))| {
             let values = f64::from(values) / f64::from(*accesses);
-            f64::from(*accesses) * stored as f64 * share_read(pattern, stored as f64, values)
+            f64::from(*accesses) * stored as f64 * share_read(pattern, at_home, values)
         })
         .sum();
     // What planning adds to the bytes of a compressed column is the time to unpack it.
@@ -278,24 +275,13 @@ fn segment_reads(
     let mut slower_us = [0.0; MAX_TIERS];
     let on = |id: usize| {
         let tier = inputs.tiers.get(id);
-        tier.map_or(0.0, |tier| tier.cost.expected_us(&heat, read_bytes(inputs, segment, id), segment.rows))
+        tier.map_or(0.0, |tier| tier.cost.expected_us(&heat, extent(inputs, segment, id)))
     };
     for (id, slot) in slower_us.iter_mut().enumerate().take(usize::from(inputs.home().0)) {
         *slot = (on(id) - on(0)).max(0.0);
     }
     let taking_us = share * unpack_us + device_bytes * device.work_us_per_byte;
     SegmentReads { column, reads, device_bytes, taking_us, slower_us }
-}
-
-/// The share of a segment that one read of so many of its values takes from the device: scattered rows touch
-/// 1 - (1 - 1/n)^k of n blocks (Cardenas 1975); a scan reads the whole where little of it could be left out.
-fn share_read(pattern: Pattern, stored: f64, values: f64) -> f64 {
-    if pattern == Pattern::Sequential {
-        return 1.0;
-    }
-    let blocks = (stored / BLOCK_BYTES).max(1.0);
-    let touched = 1.0 - (1.0 - 1.0 / blocks).powf(values.max(1.0));
-    if touched > 1.0 - LEAST_SKIPPED { 1.0 } else { touched }
 }
 
 #[cfg(test)]

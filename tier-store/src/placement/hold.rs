@@ -9,7 +9,7 @@
 
 use std::collections::HashMap;
 
-use super::epoch::{Inputs, SegmentInput};
+use super::epoch::{Inputs, SegmentInput, reading_us};
 use crate::heat::SegmentKey;
 use crate::tier::TierId;
 
@@ -108,7 +108,7 @@ impl Holds {
 }
 
 fn heat_us(inputs: &Inputs, segment: &SegmentInput) -> f64 {
-    inputs.tiers.last().map_or(0.0, |home| home.cost.expected_us(&segment.heat, segment.home_bytes, segment.rows))
+    reading_us(inputs, segment, inputs.home())
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
-use super::cost::TierCost;
+use super::cost::{Extent, TierCost};
 use super::record::{EpochRecord, MoveRecord};
 use crate::heat::PatternCounts;
 use crate::heat::decay::SegmentHeat;
@@ -24,11 +24,10 @@ const MOST: usize = 100_000;
 struct Watched {
     record: MoveRecord,
     segment: Weak<Segment>,
-    rows: u32,
     at: Option<Seat>,
-    /// Cost and bytes of a whole read where it was, and where it is.
-    from: (TierCost, u64),
-    to: (TierCost, u64),
+    /// Cost and segment where it was, and where it is.
+    from: (TierCost, Extent),
+    to: (TierCost, Extent),
     base: PatternCounts,
 }
 
@@ -36,11 +35,10 @@ struct Watched {
 pub(super) struct Watch<'a> {
     pub(super) record: &'a MoveRecord,
     pub(super) segment: &'a Arc<Segment>,
-    pub(super) rows: u32,
     /// The memory tier it lies on now; `None`: the home.
     pub(super) at: Option<Seat>,
-    pub(super) from: (TierCost, u64),
-    pub(super) to: (TierCost, u64),
+    pub(super) from: (TierCost, Extent),
+    pub(super) to: (TierCost, Extent),
 }
 
 /// Moves under measurement, by epoch.
@@ -63,7 +61,6 @@ impl Measuring {
         let watched = |watch: Watch<'_>| Watched {
             record: watch.record.clone(),
             segment: Arc::downgrade(watch.segment),
-            rows: watch.rows,
             at: watch.at,
             from: watch.from,
             to: watch.to,
@@ -118,7 +115,7 @@ impl Watched {
         for (sum, (now, base)) in heat.values.iter_mut().zip(now.values.iter().zip(self.base.values)) {
             *sum = now.wrapping_sub(base) as f32 / epochs;
         }
-        let cost = |(cost, bytes): &(TierCost, u64)| cost.expected_us(&heat, *bytes, self.rows);
+        let cost = |(cost, extent): &(TierCost, Extent)| cost.expected_us(&heat, *extent);
         self.record.measured_us = Some(cost(&self.from) - cost(&self.to));
     }
 }

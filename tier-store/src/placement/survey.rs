@@ -7,7 +7,7 @@ use super::epoch::{Inputs, MAX_TIERS, SegmentInput, TierInput};
 use super::tiering::{TableSnapshot, TieringHost};
 use crate::heat::decay::{SegmentHeat, SegmentKey};
 use crate::table::{Chunk, ChunkEntry, ColumnId, Home, Rules, Segment, TableStatistics};
-use crate::tier::codec::{Rates, unpacked_bytes};
+use crate::tier::codec::{Part, Rates, unpacked_bytes};
 use crate::tier::{MemoryTier, TierId};
 
 /// The heat of a segment.
@@ -132,6 +132,7 @@ pub(super) fn segment_input(
         rows: chunk.rows,
         bytes: segment.bytes(),
         home_bytes: home_bytes(&segment.home, rates),
+        whole_at_home: !Part::is_possible(&segment.home),
         charged_bytes,
         current: segment.resident.load().as_ref().map_or(home, |resident| resident.tier.id()),
         heat: heat(&key),

@@ -78,20 +78,14 @@ impl FakeHost {
 
     /// Costs as usual, whatever this machine has.
     pub(super) fn with_usual_costs(self: Arc<Self>) -> Arc<Self> {
-        let profile = |name: &str, kind: TierKind, device: String| TierProfile {
-            name: name.into(),
-            kind,
-            device,
-            cost: TierCost::typical(kind),
-            busy: None,
-            measured: false,
-            note: None,
+        let profile = |name: &str, kind: TierKind, device: String| {
+            TierProfile::given(name, kind, device, TierCost::typical(kind))
         };
         let memory = self.tiers.iter().map(|tier| profile(tier.name(), tier.kind(), tier.describe()));
         let home = profile(self.home.name(), TierKind::Ssd, self.home.describe());
         let tiers = memory.chain([home]).collect();
         let decompression = Some(crate::tier::codec::DecompressionRates::TYPICAL);
-        self.saved.lock().calibration = Some(Calibration { unix_us: 0, took_us: 0, tiers, decompression });
+        self.saved.lock().calibration = Some(Calibration::given(tiers, decompression));
         self
     }
 

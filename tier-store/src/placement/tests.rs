@@ -42,7 +42,18 @@ fn segment(rng: &mut StdRng, chunk: u64, column: u32, duty: Duty) -> SegmentInpu
     (charged_bytes[0], charged_bytes[1]) = (bytes, bytes);
     let key = SegmentKey { table: TableId(1), chunk: ChunkId(chunk), column: ColumnId(column) };
     let current = TierId(rng.random_range(0..3));
-    SegmentInput { key, rows: 1000, bytes, home_bytes: bytes, charged_bytes, current, heat, duty, hold: None }
+    SegmentInput {
+        key,
+        rows: 1000,
+        bytes,
+        home_bytes: bytes,
+        whole_at_home: false,
+        charged_bytes,
+        current,
+        heat,
+        duty,
+        hold: None,
+    }
 }
 
 fn tiers(rng: &mut StdRng, bytes: u64) -> Vec<TierInput> {
@@ -147,7 +158,18 @@ fn four(rules: &Rules, reads: [f32; 4], current: u8, room: u64) -> Inputs {
         charged_bytes[0] = MIB;
         let key = SegmentKey { table: TableId(1), chunk: ChunkId(n as u64), column: ColumnId(0) };
         let (duty, current) = (scopes.duty(n, ColumnId(0)), TierId(current));
-        SegmentInput { key, rows: 65_536, bytes: MIB, home_bytes: MIB, charged_bytes, current, heat, duty, hold: None }
+        SegmentInput {
+            key,
+            rows: 65_536,
+            bytes: MIB,
+            home_bytes: MIB,
+            whole_at_home: false,
+            charged_bytes,
+            current,
+            heat,
+            duty,
+            hold: None,
+        }
     });
     let tier =
         |name: &str, kind, budget_bytes| TierInput { name: name.into(), budget_bytes, cost: TierCost::typical(kind) };

@@ -12,8 +12,9 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex, RwLock};
 
-use super::calibrate::{Calibration, calibrate};
+use super::calibrate::Calibration;
 use super::control::Control;
+use super::correction::HomeReads;
 use super::epoch::{EpochPlan, Inputs};
 use super::hold::Holds;
 use super::kept::Drawn;
@@ -80,6 +81,10 @@ pub trait TieringHost: Send + Sync {
     fn load_calibration(&self) -> Result<Option<Calibration>>;
     /// Makes a calibration durable.
     fn save_calibration(&self, calibration: &Calibration) -> Result<()>;
+    /// What statements read from home so far.
+    fn home_reads(&self) -> HomeReads {
+        HomeReads::default()
+    }
     /// A calibration is in use from now on.
     fn use_calibration(&self, calibration: &Calibration);
     /// Makes records of earlier epochs and moves durable that say more now.
@@ -206,6 +211,9 @@ pub(super) struct Shared {
     /// What was proposed last: table, chunk, column, tier.
     pub(super) proposed: Mutex<Vec<(String, u64, String, String)>>,
     pub(super) calibration: RwLock<Option<Calibration>>,
+    pub(super) gauging: Mutex<()>,
+    /// Up to where reads from home have been compared with it.
+    pub(super) compared: Mutex<HomeReads>,
     /// Held while tiers come, go, or are drained: rows of their counters.
     pub(super) rows: Mutex<Rows>,
     /// Held by questions, which do without the turn; tiers change between them.
@@ -256,6 +264,8 @@ impl Tiering {
             prices: Mutex::default(),
             proposed: Mutex::default(),
             calibration: RwLock::default(),
+            compared: Mutex::default(),
+            gauging: Mutex::default(),
             rows: Mutex::default(),
             questions: RwLock::default(),
             max_budget_bytes: Mutex::new(options.max_budget_bytes.clone()),
@@ -425,11 +435,6 @@ impl Tiering {
         look(&self.shared.heat.read())
     }
 
-    /// The cost profiles in use; `None` before the first epoch and without [`Tiering::restore`].
-    pub fn calibration(&self) -> Option<Calibration> {
-        self.shared.calibration.read().clone()
-    }
-
     /// Counts and last figures.
     pub fn metrics(&self) -> &TieringMetrics {
         &self.shared.metrics
@@ -544,6 +549,7 @@ impl Shared {
         if fold && !request.dry_run {
             self.observe(&mut self.heat.write(), &tables);
             self.measure(host)?;
+            self.correct(host)?;
         }
         let (acting, advising) = self.draw_by_mode(host, &tables, id, fold && request.dry_run)?;
         let solve_us = self.clock.now_us().saturating_sub(start_us);
@@ -641,30 +647,6 @@ impl Shared {
         let blobs = tables.iter().map(|table| (table.id, heat.to_blob(table.id))).collect();
         drop(heat);
         host.save_heat(blobs)
-    }
-
-    /// The calibration of the host's tiers: the one in use, the saved one, or a new one.
-    pub(super) fn calibrated(&self, host: &dyn TieringHost) -> Result<Calibration> {
-        {
-            // Held, so that tiers do not change in between.
-            let known = self.calibration.read();
-            if let Some(known) = known.as_ref().filter(|c| c.fits(&host.memory_tiers(), host.home())) {
-                return Ok(known.clone());
-            }
-        }
-        let (tiers, home) = (host.memory_tiers(), host.home());
-        let saved = host.load_calibration()?.filter(|c| c.fits(&tiers, home));
-        let calibration = match saved {
-            Some(saved) => saved,
-            None => {
-                let measured = calibrate(&tiers, home, self.clock.as_ref());
-                host.save_calibration(&measured)?;
-                measured
-            }
-        };
-        host.use_calibration(&calibration);
-        *self.calibration.write() = Some(calibration.clone());
-        Ok(calibration)
     }
 }
 

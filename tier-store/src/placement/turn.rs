@@ -1,7 +1,7 @@
 //! The parts of an epoch between counters and moves: what is weighed, what is planned, what is proposed, and what is
 //! watched afterwards.
 
-use super::epoch::{Inputs, TierInput, read_bytes};
+use super::epoch::{Inputs, TierInput, extent};
 use super::hold::Basis;
 use super::kept::{Drawn, origin_table, set_aside};
 use super::measure::Watch;
@@ -137,9 +137,10 @@ impl Shared {
         let calibration = self.calibrated(host)?;
         let memory = host.memory_tiers();
         let budgets = memory.iter().map(|tier| Some(tier.account().limit_bytes())).chain([None]);
-        let tiers = calibration.tiers.iter().zip(budgets);
-        let tiers: Vec<TierInput> =
-            tiers.map(|(p, budget_bytes)| TierInput { name: p.name.clone(), budget_bytes, cost: p.cost }).collect();
+        let tiers = calibration.tiers.iter().zip(calibration.costs()).zip(budgets);
+        let tiers: Vec<TierInput> = tiers
+            .map(|((profile, cost), budget_bytes)| TierInput { name: profile.name.clone(), budget_bytes, cost })
+            .collect();
         let prices = (self.options.payback_epochs, calibration.rates());
         let known = seen.is_none().then(|| self.heat.read());
         let heat = |key: &SegmentKey| seen.or(known.as_deref()).map_or_else(SegmentHeat::default, |heat| heat.get(key));
@@ -167,13 +168,13 @@ impl Shared {
             let (Some(segment), Some(input)) = (segment, inputs.segments.get(planned.segment)) else { continue };
             let on = |id: TierId| {
                 let id = usize::from(id.0);
-                Some((inputs.tiers.get(id)?.cost, read_bytes(inputs, input, id)))
+                Some((inputs.tiers.get(id)?.cost, extent(inputs, input, id)))
             };
             let (Some(from), Some(to)) = (on(relocation.from), on(relocation.to)) else { continue };
             if record.status == MoveStatus::Done {
                 let lies = segment.resident.load().as_ref().map(|resident| resident.tier.clone());
                 let at = lies.filter(|_| relocation.to != home);
-                watches.push(Watch { record, segment, rows: relocation.chunk.rows, at, from, to });
+                watches.push(Watch { record, segment, at, from, to });
             }
         }
         self.measuring.lock().begin(&report.epoch, watches.into_iter());

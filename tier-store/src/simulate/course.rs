@@ -4,6 +4,7 @@ use super::scenario::Scenario;
 use super::world::{ROWS, SEGMENTS, TIERS, World};
 use crate::error::Result;
 use crate::heat::{Pattern, SegmentHeat};
+use crate::placement::Extent;
 use crate::placement::solver::{Effort, Instance, solve};
 
 /// What happens in a run.
@@ -59,7 +60,7 @@ pub(super) fn scan_us(world: &World, at: usize, scans: u32, tier: usize) -> f64 
         (*accesses, *values) = (scans as f32, (scans * ROWS) as f32);
     }
     let (_, bytes) = world.bytes(at, tier);
-    world.cost(tier).map_or(0.0, |cost| cost.expected_us(&heat, bytes, ROWS))
+    world.cost(tier).map_or(0.0, |cost| cost.expected_us(&heat, Extent { bytes, rows: ROWS, whole: true }))
 }
 
 /// The problem of a clairvoyant: no costs of moves, and the devices that are there.

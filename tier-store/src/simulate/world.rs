@@ -10,14 +10,14 @@ use arrow::buffer::Buffer;
 
 use crate::clock::{Clock, ManualClock};
 use crate::error::{Error, Result};
-use crate::migrate::{HomeTier, Probe};
+use crate::migrate::HomeTier;
 use crate::placement::{Calibration, EpochReport, TableSnapshot, TierCost, TierProfile, TieringHost, TieringMode};
 use crate::table::{
     Chunk, ChunkEntry, ChunkId, ColumnId, Home, Rules, Segment, TableDefinition, TableId, TableName, TableStatistics,
 };
 use crate::tier::codec::DecompressionRates;
 use crate::tier::dram::DramTier;
-use crate::tier::ssd::ReadColumn;
+use crate::tier::ssd::{ReadColumn, SsdTier};
 use crate::tier::{Account, MemoryTier, MemoryTiers, Seat, SegmentBytes, TierId, TierKind, codec};
 
 /// Chunks of the table.
@@ -39,7 +39,8 @@ const SCALE: f64 = 128.0;
 fn cost(kind: TierKind) -> TierCost {
     let mut cost = TierCost::typical(kind);
     cost.patterns.iter_mut().for_each(|pattern| pattern.bytes_per_us /= SCALE);
-    cost.granule_bytes = cost.granule_bytes.map(|_| 1);
+    // Nothing is compressed, and the home reads segments whole.
+    cost.granule_bytes = if kind == TierKind::Ssd { None } else { Some(1) };
     cost
 }
 
@@ -134,7 +135,7 @@ impl HomeTier for SimulatedHome {
         "simulated".into()
     }
 
-    fn probe(&self) -> Option<Probe> {
+    fn device(&self) -> Option<&SsdTier> {
         None
     }
 
@@ -310,19 +311,12 @@ impl TieringHost for World {
     }
 
     fn load_calibration(&self) -> Result<Option<Calibration>> {
-        let profile = |(device, kind): (&Arc<Device>, TierKind)| TierProfile {
-            name: device.name.into(),
-            kind,
-            device: "simulated".into(),
-            cost: device.cost,
-            busy: None,
-            measured: false,
-            note: None,
-        };
+        let profile =
+            |(device, kind): (&Arc<Device>, TierKind)| TierProfile::given(device.name, kind, "simulated", device.cost);
         let kinds = [TierKind::Dram, TierKind::Nvm, TierKind::Ssd];
         let tiers = self.devices.iter().zip(kinds).map(profile).collect();
         let decompression = Some(DecompressionRates::TYPICAL);
-        Ok(Some(Calibration { unix_us: 0, took_us: 0, tiers, decompression }))
+        Ok(Some(Calibration::given(tiers, decompression)))
     }
 
     fn save_calibration(&self, _calibration: &Calibration) -> Result<()> {

@@ -24,8 +24,8 @@ use crate::heat::{AccessTotals, Pattern};
 use crate::migrate::HomeTier;
 use crate::placement::picture::KEPT_PICTURES;
 use crate::placement::{
-    Calibration, Control, EpochRecord, EpochReport, MoveRecord, Picture, Pressure, TableSnapshot, TierCost, TierState,
-    TieringHost,
+    Calibration, Control, EpochRecord, EpochReport, HomeReads, MoveRecord, Picture, Pressure, TableSnapshot, TierCost,
+    TierState, TieringHost,
 };
 use crate::table::delta::SealRule;
 use crate::table::{
@@ -427,8 +427,13 @@ impl TieringHost for Core {
         self.catalog.commit(commit)
     }
 
+    fn home_reads(&self) -> HomeReads {
+        let reads = self.ssd.io().stats().demand.sums();
+        HomeReads { reads, wait_us: self.ssd.counters().wait_us.load(Ordering::Relaxed) }
+    }
+
     fn use_calibration(&self, calibration: &Calibration) {
-        self.costs.store(Arc::new(calibration.tiers.iter().map(|tier| tier.cost).collect()));
+        self.costs.store(Arc::new(calibration.costs()));
         if let Some(busy) = calibration.tiers.last().and_then(|home| home.busy) {
             self.ssd.io().depth().set(busy.depth_bytes);
         }

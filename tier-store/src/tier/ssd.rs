@@ -33,6 +33,7 @@ use super::{Account, Charge};
 
 use crate::clock::Clock;
 use crate::error::{Error, Result};
+use crate::io::device::describe_device;
 use crate::io::files::create_folders;
 use crate::io::{AlignedBuffer, BLOCK_BYTES, BlockIo, Class, FileBytes, FileSystem, IoFile};
 use crate::table::{Chunk, ChunkFile, ChunkId, Home, TableId};
@@ -55,7 +56,7 @@ pub struct SsdCounters {
     pub reads: AtomicU64,
     /// Bytes their blocks had.
     pub read_bytes: AtomicU64,
-    /// Time in which somebody waited for them, in microseconds.
+    /// Time in which statements waited for them, in microseconds.
     pub wait_us: AtomicU64,
     /// Bytes of chunk files written.
     pub written_bytes: AtomicU64,
@@ -69,6 +70,8 @@ pub struct SsdCounters {
 #[derive(Debug)]
 pub struct SsdTier {
     dir: PathBuf,
+    /// The device under it.
+    device: String,
     files: Arc<dyn FileSystem>,
     io: Arc<dyn BlockIo>,
     clock: Arc<dyn Clock>,
@@ -99,7 +102,33 @@ impl SsdTier {
         let (charges, replacing, counters) = (Mutex::default(), RwLock::default(), Arc::default());
         let folders = RwLock::default();
         io.pool().share_budget(&io_account);
-        Ok(Self { dir, files, io, clock, io_account, stored, charges, folders, replacing, counters })
+        let device = describe_device(&dir);
+        Ok(Self { dir, device, files, io, clock, io_account, stored, charges, folders, replacing, counters })
+    }
+
+    /// The same device with accounts and counts of its own: what it reads is nobody's.
+    pub(crate) fn apart(&self) -> Self {
+        let (files, io, clock) = (Arc::clone(&self.files), Arc::clone(&self.io), Arc::clone(&self.clock));
+        let account = Account::new("measurements", u64::MAX);
+        Self {
+            dir: self.dir.clone(),
+            device: self.device.clone(),
+            files,
+            io,
+            clock,
+            io_account: Arc::clone(&account),
+            stored: account,
+            charges: Mutex::default(),
+            folders: RwLock::default(),
+            replacing: RwLock::default(),
+            counters: Arc::default(),
+        }
+    }
+
+    /// What it stands on, in one line.
+    pub fn describe(&self) -> String {
+        let device = if self.device.is_empty() { String::new() } else { format!(" on {}", self.device) };
+        format!("{}{device}, read by {} with direct I/O", self.dir.display(), self.io.name())
     }
 
     /// The folder.
@@ -319,7 +348,8 @@ impl SsdTier {
         }
         let flights = flights.into_iter().flatten().collect();
         let (clock, counters) = (Arc::clone(&self.clock), Arc::clone(&self.counters));
-        Ok(Some(ColdRead::new(flights, (bytes_read, charged_bytes), clock, counters)))
+        let for_move = admission == Admission::Move;
+        Ok(Some(ColdRead::new(flights, (bytes_read, charged_bytes), clock, counters, for_move)))
     }
 
     /// Stored bytes of a column that [`Self::read_rows`] would ask for.

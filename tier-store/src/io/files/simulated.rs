@@ -353,8 +353,8 @@ impl BlockIo for SimulatedFiles {
         Ok(Arc::new(memory_file(path, &bytes)?))
     }
 
-    fn read_windows(&self, _class: Class, file: &Arc<IoFile>, windows: &[(u64, usize)]) -> Vec<ReadHandle> {
-        let (handles, request) = Request::new(&self.stats, &self.pool, file, windows);
+    fn read_windows(&self, class: Class, file: &Arc<IoFile>, windows: &[(u64, usize)]) -> Vec<ReadHandle> {
+        let (handles, request) = Request::new(class, &self.stats, &self.pool, file, windows);
         if let Some(request) = request {
             request.run(&self.stats, |file, target, offset| {
                 let len = self.work(|disk| {

@@ -112,7 +112,7 @@ impl HomeTier for Stuck {
     fn describe(&self) -> String {
         self.home.describe()
     }
-    fn probe(&self) -> Option<Probe> {
+    fn device(&self) -> Option<&SsdTier> {
         None
     }
     fn check(&self, chunk: &Arc<Chunk>) -> Result<()> {

@@ -30,7 +30,18 @@ fn segment(rng: &mut StdRng, chunk: u64, column: u32) -> SegmentInput {
     (charged_bytes[0], charged_bytes[1]) = (bytes, bytes);
     let key = SegmentKey { table: TableId(1), chunk: ChunkId(chunk), column: ColumnId(column) };
     let (current, duty) = (TierId(rng.random_range(0..3)), Duty::default());
-    SegmentInput { key, rows: 65_536, bytes, home_bytes: bytes, charged_bytes, current, heat, duty, hold: None }
+    SegmentInput {
+        key,
+        rows: 65_536,
+        bytes,
+        home_bytes: bytes,
+        whole_at_home: false,
+        charged_bytes,
+        current,
+        heat,
+        duty,
+        hold: None,
+    }
 }
 
 fn store(rng: &mut StdRng, chunks: u64, dram: f64, nvm: f64) -> Inputs {

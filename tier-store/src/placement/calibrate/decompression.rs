@@ -1,6 +1,7 @@
 //! How fast a core decompresses, measured on a buffer such as tables have: words, and numbers of a few bits.
 
-use super::median_us;
+use super::random;
+use super::timing::median_us;
 use crate::clock::Clock;
 use crate::tier::codec::{Compression, DecompressionRates};
 
@@ -29,17 +30,13 @@ fn rate(clock: &dyn Clock, compression: Compression, buffer: &[u8]) -> Option<f6
 
 /// Half text, half four-byte numbers below 16 Ki.
 fn buffer() -> Vec<u8> {
-    let mut state = 1_u64;
-    let mut random = || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (state >> 33) as u32
-    };
+    let mut random = random();
     let mut bytes = Vec::with_capacity(BYTES + 16);
     while bytes.len() < BYTES / 2 {
         bytes.extend_from_slice(WORDS.get(random() as usize % WORDS.len()).copied().unwrap_or_default());
     }
     while bytes.len() < BYTES {
-        bytes.extend_from_slice(&(random() % (16 << 10)).to_le_bytes());
+        bytes.extend_from_slice(&((random() % (16 << 10)) as u32).to_le_bytes());
     }
     bytes
 }

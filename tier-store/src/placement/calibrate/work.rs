@@ -8,25 +8,31 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::{BLOCK_BYTES, DEPTH_BLOCKS, ENOUGH_US, SCRATCH_BYTES, sum};
+use super::device::{LARGE_BYTES, LARGE_READS};
+use super::sum;
 use crate::clock::Clock;
 use crate::error::Result;
-use crate::io::{IoFile, ReadHandle};
-use crate::migrate::Probe;
+use crate::io::{BlockIo, IoFile, ReadHandle};
 
 /// Rounds of the same work without and with reads; those of the first pair only get memory to use again.
 const ROUNDS: usize = 8;
 /// The time after which no further round starts: what others do meanwhile counts too, so that a few are needed.
-const LONG_ENOUGH_US: u64 = 6 * ENOUGH_US;
+const LONG_ENOUGH_US: u64 = 120_000;
 /// What is worked on: more than the caches of a core hold.
 const WORK_BYTES: usize = 16 << 20;
 /// Bytes worked on for each one read; about what a core gets done while a fast SSD delivers it.
 const WORK_PER_BYTE: usize = 4;
 
 /// Microseconds of a core per byte; `None` where the kernel does not say.
-pub(super) fn measure(probe: &Probe, file: &Arc<IoFile>, clock: &dyn Clock, depth_bytes: u64) -> Result<Option<f64>> {
-    let [_, block] = BLOCK_BYTES;
-    let (places, at_once) = (SCRATCH_BYTES / block, (depth_bytes as usize / 2 / block).max(1));
+pub(super) fn measure(
+    io: &dyn BlockIo,
+    file: &Arc<IoFile>,
+    clock: &dyn Clock,
+    depth_bytes: u64,
+) -> Result<Option<f64>> {
+    let block = LARGE_BYTES;
+    let places = (file.len as usize / block).max(1);
+    let at_once = (depth_bytes as usize / 2 / block).max(1);
     let memory = vec![0x5a_u8; WORK_BYTES];
     let work = |number: usize| {
         let part = WORK_PER_BYTE * block;
@@ -35,11 +41,11 @@ pub(super) fn measure(probe: &Probe, file: &Arc<IoFile>, clock: &dyn Clock, dept
     };
     let reading = || -> Result<()> {
         let mut running = VecDeque::with_capacity(at_once);
-        for number in 0..DEPTH_BLOCKS {
+        for number in 0..LARGE_READS {
             if running.len() == at_once {
                 checked(running.pop_front())?;
             }
-            running.push_back(probe.io.read(file, (number % places * block) as u64, block));
+            running.push_back(io.read(file, (number % places * block) as u64, block));
             work(number);
         }
         while !running.is_empty() {
@@ -50,7 +56,7 @@ pub(super) fn measure(probe: &Probe, file: &Arc<IoFile>, clock: &dyn Clock, dept
     let (start_us, mut more_us) = (clock.now_us(), Vec::with_capacity(ROUNDS));
     for round in 0..ROUNDS {
         let Some(before_us) = cores_us() else { return Ok(None) };
-        (0..DEPTH_BLOCKS).for_each(work);
+        (0..LARGE_READS).for_each(work);
         let Some(between_us) = cores_us() else { return Ok(None) };
         reading()?;
         let Some(after_us) = cores_us() else { return Ok(None) };
@@ -64,7 +70,7 @@ pub(super) fn measure(probe: &Probe, file: &Arc<IoFile>, clock: &dyn Clock, dept
     more_us.sort_unstable_by(f64::total_cmp);
     let median_us = more_us.get(more_us.len() / 2).copied().unwrap_or_default();
     // Where others were so busy that nothing was seen of it, it is little.
-    Ok(Some(median_us.max(1.0) / (DEPTH_BLOCKS * block) as f64))
+    Ok(Some(median_us.max(1.0) / (LARGE_READS * block) as f64))
 }
 
 fn checked(read: Option<ReadHandle>) -> Result<()> {

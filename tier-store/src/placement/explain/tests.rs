@@ -23,7 +23,18 @@ fn segment(id: u64, bytes: u64, current: u8, pattern: Pattern, reads: f32) -> Se
     let mut charged_bytes = [0; MAX_TIERS];
     (charged_bytes[0], charged_bytes[1]) = (bytes, bytes);
     let (current, duty) = (TierId(current), Duty::default());
-    SegmentInput { key, rows: 65_536, bytes, home_bytes: bytes, charged_bytes, current, heat, duty, hold: None }
+    SegmentInput {
+        key,
+        rows: 65_536,
+        bytes,
+        home_bytes: bytes,
+        whole_at_home: false,
+        charged_bytes,
+        current,
+        heat,
+        duty,
+        hold: None,
+    }
 }
 
 fn inputs(segments: Vec<SegmentInput>, dram: u64, nvm: u64) -> Inputs {

@@ -33,6 +33,7 @@ fn inputs(reads: [f32; 8]) -> Inputs {
             rows: 65_536,
             bytes: MIB,
             home_bytes: MIB,
+            whole_at_home: false,
             charged_bytes,
             current: DRAM,
             heat,
@@ -105,15 +106,4 @@ fn columns_that_nobody_read_count_evenly_and_unknown_ones_not_at_all() {
     let mut dropped = scan;
     dropped.statements[0].scans[0].reads[0].table = TableId(9);
     assert_eq!(time_us(&cold, &dropped, [HOME; 8]), 3000.0);
-}
-
-#[test]
-fn few_scattered_values_read_few_blocks() {
-    let stored = 64.0 * BLOCK_BYTES;
-    assert_eq!(share_read(Pattern::Sequential, stored, 1.0), 1.0);
-    assert!((share_read(Pattern::Point, stored, 1.0) - 1.0 / 64.0).abs() < 1e-9);
-    let share = share_read(Pattern::Monotonic, stored, 30.0);
-    assert!(share > 0.3 && share < 30.0 / 64.0, "{share}");
-    assert_eq!(share_read(Pattern::Monotonic, stored, 1000.0), 1.0);
-    assert_eq!(share_read(Pattern::Random, 100.0, 1.0), 1.0);
 }

@@ -22,7 +22,18 @@ fn inputs(places: [u8; 2], reads: [f32; 2]) -> Inputs {
         charged_bytes[..2].fill(MIB);
         let key = SegmentKey { table: TableId(1), chunk: ChunkId(n as u64), column: ColumnId(0) };
         let (current, duty) = (TierId(places[n]), Duty::default());
-        SegmentInput { key, rows: 65_536, bytes: MIB, home_bytes: MIB, charged_bytes, current, heat, duty, hold: None }
+        SegmentInput {
+            key,
+            rows: 65_536,
+            bytes: MIB,
+            home_bytes: MIB,
+            whole_at_home: false,
+            charged_bytes,
+            current,
+            heat,
+            duty,
+            hold: None,
+        }
     };
     let tier =
         |name: &str, kind, budget_bytes| TierInput { name: name.into(), budget_bytes, cost: TierCost::typical(kind) };

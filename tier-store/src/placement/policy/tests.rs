@@ -21,7 +21,18 @@ fn segment(chunk: u64, column: u32, current: u8, bytes: u64, reads: f32, idle: O
     charged_bytes[0] = bytes;
     let key = SegmentKey { table: TableId(1), chunk: ChunkId(chunk), column: ColumnId(column) };
     let (current, duty) = (TierId(current), Duty::default());
-    SegmentInput { key, rows: 65_536, bytes, home_bytes: bytes, charged_bytes, current, heat, duty, hold: None }
+    SegmentInput {
+        key,
+        rows: 65_536,
+        bytes,
+        home_bytes: bytes,
+        whole_at_home: false,
+        charged_bytes,
+        current,
+        heat,
+        duty,
+        hold: None,
+    }
 }
 
 fn inputs(dram_bytes: u64, segments: Vec<SegmentInput>) -> Inputs {

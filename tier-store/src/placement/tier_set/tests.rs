@@ -26,14 +26,9 @@ fn counters_stay_with_their_tier_and_a_row_is_reused_when_there_is_no_other() {
 
 #[test]
 fn a_new_tier_stands_before_the_first_that_is_clearly_slower() {
-    let profile = |name: &str, kind: TierKind, bytes_per_us: f64, measured: bool| TierProfile {
-        name: name.into(),
-        kind,
-        device: String::new(),
-        cost: TierCost::new(0.1, 0.1, bytes_per_us, Some(64)),
-        busy: None,
-        measured,
-        note: None,
+    let profile = |name: &str, kind: TierKind, bytes_per_us: f64, measured: bool| {
+        let given = TierProfile::given(name, kind, "", TierCost::new(0.1, 0.1, bytes_per_us, Some(64)));
+        TierProfile { measured, ..given }
     };
     let known = [
         profile("dram", TierKind::Dram, 10_000.0, true),

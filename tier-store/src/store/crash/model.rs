@@ -7,7 +7,7 @@ use arrow::array::cast::AsArray;
 use arrow::datatypes::Int64Type;
 
 use crate::error::Result;
-use crate::placement::calibrate::SCRATCH_NAME;
+use crate::placement::calibrate::sample::SCRATCH_NAME;
 use crate::store::Store;
 use crate::store::tests;
 use crate::table::{ChunkEntry, DeltaRows, Durability, Sketch, Table, TableDefinition, TableName, TableVersion};

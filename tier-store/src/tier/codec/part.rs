@@ -64,6 +64,13 @@ impl Part {
         (part.bytes() + LEAST_SAVED_BYTES <= len).then_some(part)
     }
 
+    /// False for a column of which no part can be read: compressed, or with rows that are not found by their numbers.
+    pub fn is_possible(home: &Home) -> bool {
+        let ColumnLayout { nodes, buffers, variadic } = &home.layout;
+        let by_number = buffers.len() == 2 || variadic.len() == 1;
+        home.encoding.compression().is_none() && nodes.len() == 1 && by_number
+    }
+
     /// Ascending ranges of whole checksum blocks, counted from the column's first byte.
     pub fn ranges(&self) -> &[Range<usize>] {
         &self.ranges

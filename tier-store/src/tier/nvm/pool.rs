@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 use super::extents::{Extent, Extents};
 use super::persist::{LineFlush, Persistence};
 use crate::error::{Error, Result};
+use crate::io::device::describe_device;
 
 /// First bytes of a pool file.
 const MAGIC: &[u8; 16] = b"TERRACE NVM POOL";
@@ -144,7 +145,8 @@ impl Pool {
             Ok(mapping) => (mapping, synchronous_persistence()),
             Err(_) => (Mapping::shared(&file, len, path)?, synchronous_persistence()),
         };
-        let description = format!("devdax {}, {}", path.display(), describe_persistence(persistence));
+        let device = format!("device {major}:{minor} {} GB", size / 1_000_000_000);
+        let description = format!("devdax {} on {device}, {}", path.display(), describe_persistence(persistence));
         Ok(Self::mapped(mapping, file, 0, len, persistence, false, description))
     }
 
@@ -187,7 +189,8 @@ impl Pool {
         };
         let sync = if matches!(mapping, Mapping::Synchronous { .. }) { "granted" } else { "refused" };
         let durable = describe_persistence(persistence);
-        let description = format!("{place} {}, MAP_SYNC {sync}, {durable}", path.display());
+        let device = if memory { String::new() } else { format!(" on {}", describe_device(path)) };
+        let description = format!("{place} {}{device}, MAP_SYNC {sync}, {durable}", path.display());
         Ok(Self::mapped(mapping, file, HEADER_BYTES, capacity_bytes, persistence, emulated, description))
     }
 

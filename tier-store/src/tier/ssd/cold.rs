@@ -52,6 +52,8 @@ pub struct ColdRead {
     charged_bytes: u64,
     clock: Arc<dyn Clock>,
     counters: Arc<SsdCounters>,
+    /// No statement waits for it.
+    for_move: bool,
     /// When somebody first found it incomplete.
     waiting_since_us: Option<u64>,
 }
@@ -62,9 +64,10 @@ impl ColdRead {
         (bytes_read, charged_bytes): (u64, u64),
         clock: Arc<dyn Clock>,
         counters: Arc<SsdCounters>,
+        for_move: bool,
     ) -> Self {
         let columns = Vec::with_capacity(flights.len());
-        Self { flights, columns, bytes_read, charged_bytes, clock, counters, waiting_since_us: None }
+        Self { flights, columns, bytes_read, charged_bytes, clock, counters, for_move, waiting_since_us: None }
     }
 
     /// Bytes charged for it; none for what others read.
@@ -103,7 +106,9 @@ impl ColdRead {
         let wait_us = self.waiting_since_us.map_or(0, |since| self.clock.now_us().saturating_sub(since));
         self.counters.reads.fetch_add(1, Ordering::Relaxed);
         self.counters.read_bytes.fetch_add(self.bytes_read, Ordering::Relaxed);
-        self.counters.wait_us.fetch_add(wait_us, Ordering::Relaxed);
+        if !self.for_move {
+            self.counters.wait_us.fetch_add(wait_us, Ordering::Relaxed);
+        }
         let (columns, flights) = (std::mem::take(&mut self.columns), std::mem::take(&mut self.flights));
         ColdColumns { columns, bytes_read: self.bytes_read, wait_us, flights }
     }

@@ -1,0 +1,161 @@
+//! The device of the home: columns and pages of a sample file, read as a scan reads them, alone and many at once.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::point::Point;
+use super::sample::Sample;
+use super::timing::median_us;
+use super::{Busy, work};
+use crate::clock::Clock;
+use crate::error::{Error, Result};
+use crate::heat::Pattern;
+use crate::io::{BlockIo, Depth, IoFile, ReadHandle};
+use crate::placement::cost::PAGE_BYTES;
+use crate::tier::ssd::{Admission, ColdRead, SsdTier};
+
+/// What is read to measure how many reads at once keep a device busy.
+pub(super) const LARGE_BYTES: usize = 1 << 20;
+pub(super) const LARGE_READS: usize = 16;
+/// More reads at once are worth it when they are so much quicker.
+const GAIN: f64 = 0.95;
+/// Pages wanted of so many.
+const ONE_OF: [usize; 3] = [4, 8, 16];
+/// Small reads that are given to the device at once: what it has of them is not bytes, but a queue.
+const MOST_AT_ONCE: usize = Sample::COPIES;
+
+/// Fails when the file cannot be written or read.
+pub(super) fn measure(home: &SsdTier, clock: &dyn Clock) -> Result<(Vec<Point>, Busy)> {
+    let home = home.apart();
+    let sample = Sample::create(&home)?;
+    let before = home.io().depth().bytes();
+    let busy = busy(home.io().as_ref(), &sample.open(&home)?, clock).inspect_err(|_| home.io().depth().set(before))?;
+    let reader = Reader { home: &home, sample: &sample, clock };
+    let mut points = Vec::new();
+    for width in 0..Sample::WIDTHS {
+        let bytes = sample.column_bytes(width);
+        points.extend(reader.sequential(width, 1, &busy)?);
+        if width + 1 == Sample::WIDTHS {
+            let beside = (LARGE_BYTES as u64 / bytes.max(1)).max(1) as usize;
+            points.extend(reader.sequential(width, beside, &busy)?);
+        }
+    }
+    for one_of in ONE_OF {
+        points.extend(reader.pages(Pattern::Monotonic, one_of, &[1, MOST_AT_ONCE])?);
+    }
+    points.extend(reader.pages(Pattern::Random, usize::MAX, &[MOST_AT_ONCE])?);
+    points.extend(reader.pages(Pattern::Point, usize::MAX, &[1])?);
+    Ok((points, busy))
+}
+
+/// Reads the sample.
+struct Reader<'a> {
+    home: &'a SsdTier,
+    sample: &'a Sample,
+    clock: &'a dyn Clock,
+}
+
+impl Reader<'_> {
+    /// Whole columns of a width, so many side by side; alone, and as many as keep the device busy.
+    fn sequential(&self, width: usize, beside: usize, busy: &Busy) -> Result<Vec<Point>> {
+        let bytes = self.sample.column_bytes(width) * beside as u64;
+        let many = (busy.depth_bytes / 2 / bytes.max(1)).clamp(1, MOST_AT_ONCE as u64) as usize;
+        let at_once = if many > 1 { vec![1, many] } else { vec![1] };
+        let start = |number: usize| {
+            let columns: Vec<usize> = (0..beside).map(|n| self.sample.column(width, number * beside + n)).collect();
+            self.start(number, &columns, None)
+        };
+        let point = |at_once: usize| {
+            let us = self.each_us(at_once, start)?;
+            let at_once = at_once as u32;
+            Ok(Point { pattern: Pattern::Sequential, selectivity: None, bytes, places: 1, at_once, us })
+        };
+        at_once.into_iter().map(point).collect()
+    }
+
+    /// A row of every so manieth page of a column: of one page, where there are not so many.
+    fn pages(&self, pattern: Pattern, one_of: usize, at_once: &[usize]) -> Result<Vec<Point>> {
+        let pages = self.sample.column_bytes(Sample::WIDTHS - 1).div_ceil(PAGE_BYTES) as usize;
+        let page_rows = Sample::ROWS / pages.max(1);
+        let places = (pages / one_of).max(1);
+        let start = |number: usize| {
+            // Pages in no order.
+            let first = number.wrapping_mul(7919) % one_of.min(pages);
+            let row = |place: usize| (first + place * one_of.min(pages)) * page_rows;
+            let wanted: Vec<Range<usize>> = (0..places).map(|place| row(place)..row(place) + 1).collect();
+            self.start(number, &[self.sample.column(Sample::WIDTHS - 1, number)], Some(&wanted))
+        };
+        let point = |at_once: &usize| {
+            let (us, bytes) = (self.each_us(*at_once, start)?, places as u64 * PAGE_BYTES);
+            let selectivity = (pattern == Pattern::Monotonic).then(|| places as f64 / pages as f64);
+            Ok(Point { pattern, selectivity, bytes, places: places as u64, at_once: *at_once as u32, us })
+        };
+        at_once.iter().map(point).collect()
+    }
+
+    fn start(&self, number: usize, columns: &[usize], wanted: Option<&[Range<usize>]>) -> Result<ColdRead> {
+        let read = self.home.read_rows(self.sample.copy(number)?, columns, wanted, Admission::Guaranteed)?;
+        read.ok_or(Error::Cancelled)
+    }
+
+    /// Microseconds per read with so many under way.
+    fn each_us(&self, at_once: usize, start: impl Fn(usize) -> Result<ColdRead>) -> Result<f64> {
+        let reads = 2 * at_once;
+        let us = median_us(self.clock, |round| {
+            let (mut running, mut bytes) = (VecDeque::with_capacity(at_once), 0);
+            for number in 0..reads {
+                if running.len() == at_once {
+                    bytes += taken(running.pop_front())?;
+                }
+                running.push_back(start(round * reads + number)?);
+            }
+            while !running.is_empty() {
+                bytes += taken(running.pop_front())?;
+            }
+            Ok(bytes)
+        })?;
+        Ok(us / reads as f64)
+    }
+}
+
+fn taken(read: Option<ColdRead>) -> Result<u64> {
+    read.map_or(Ok(0), |read| Ok(read.wait()?.bytes_read))
+}
+
+/// Bytes in flight behind which a device gains nothing: twice as many reads at once are tried until they are not worth it.
+/// There are to be twice as many, so that one waits while another is answered.
+fn busy(io: &dyn BlockIo, file: &Arc<IoFile>, clock: &dyn Clock) -> Result<Busy> {
+    let places = (file.len as usize / LARGE_BYTES).max(1);
+    let wait = |read: Option<ReadHandle>| -> Result<u64> {
+        read.map_or(Ok(0), |read| Ok(read.wait()?.as_slice().len() as u64))
+    };
+    let time = |at_once: usize| {
+        median_us(clock, |_| {
+            let (mut running, mut bytes) = (VecDeque::new(), 0);
+            for number in 0..LARGE_READS {
+                if running.len() == at_once {
+                    bytes += wait(running.pop_front())?;
+                }
+                running.push_back(io.read(file, (number % places * LARGE_BYTES) as u64, LARGE_BYTES));
+            }
+            while !running.is_empty() {
+                bytes += wait(running.pop_front())?;
+            }
+            Ok(bytes)
+        })
+    };
+    io.depth().set(Depth::MOST);
+    let (mut at_once, mut us) = (1, time(1)?);
+    while at_once < LARGE_READS / 2 {
+        let more = time(at_once * 2)?;
+        if more > us * GAIN {
+            break;
+        }
+        (at_once, us) = (at_once * 2, more);
+    }
+    let depth_bytes = (2 * at_once * LARGE_BYTES) as u64;
+    let bytes_per_us = (LARGE_READS * LARGE_BYTES) as f64 / us.max(1.0);
+    let cores_us_per_byte = Some(work::measure(io, file, clock, depth_bytes)?.unwrap_or_default());
+    Ok(Busy { depth_bytes, bytes_per_us, cores_us_per_byte })
+}

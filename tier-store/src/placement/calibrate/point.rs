@@ -1,0 +1,97 @@
+//! What was measured of a tier, and the cost profile that follows from it.
+
+use serde::{Deserialize, Serialize};
+
+use super::timing::line;
+use crate::error::{Error, Result};
+use crate::heat::Pattern;
+use crate::placement::cost::{PatternCost, TierCost};
+
+/// One measurement.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Point {
+    /// How places were accessed.
+    pub pattern: Pattern,
+    /// The share of the values that was wanted; `None`: all that was read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub selectivity: Option<f64>,
+    /// Bytes that one access read.
+    pub bytes: u64,
+    /// Places it touched: granules of the tier, for a sequential access 1.
+    pub places: u64,
+    /// Accesses at once: threads in memory, reads given to a device.
+    pub at_once: u32,
+    /// Microseconds per access: of each thread, or of the device that has so many of them.
+    pub us: f64,
+}
+
+impl Point {
+    /// Bytes per microsecond (= MB/s).
+    pub fn bytes_per_us(&self) -> f64 {
+        self.bytes as f64 / self.us.max(1e-6)
+    }
+}
+
+/// The profile of a tier with places of `granule_bytes`. Scans read many segments at once, so what was measured with most
+/// accesses at once counts: it has in it what hides behind other accesses. A point access is alone.
+pub(super) fn profile(points: &[Point], granule_bytes: u64) -> Result<TierCost> {
+    let of = |pattern: Pattern| points.iter().filter(move |point| point.pattern == pattern);
+    let counted = |pattern: Pattern| {
+        let at_once = of(pattern).map(|point| point.at_once);
+        let at_once = if pattern == Pattern::Point { at_once.min() } else { at_once.max() };
+        of(pattern).filter(move |point| Some(point.at_once) == at_once)
+    };
+    let by_bytes = |point: &&Point| point.bytes;
+    // The device is given fewer of the larger reads at once, and is as busy.
+    let busiest =
+        |bytes: u64| of(Pattern::Sequential).filter(|point| point.bytes == bytes).max_by_key(|point| point.at_once);
+    let (small, large) = (of(Pattern::Sequential).min_by_key(by_bytes), of(Pattern::Sequential).max_by_key(by_bytes));
+    let nothing = || Error::Invalid("nothing was measured".into());
+    let (small, large) = (
+        small.and_then(|point| busiest(point.bytes)).ok_or_else(nothing)?,
+        large.and_then(|point| busiest(point.bytes)).ok_or_else(nothing)?,
+    );
+    let (latency_us, bytes_per_us) = line((small.bytes, small.us), (large.bytes, large.us))?;
+    let mut cost = TierCost::new(latency_us, 0.0, bytes_per_us, Some(granule_bytes));
+    for (pattern, slot) in Pattern::ALL.into_iter().zip(&mut cost.patterns).skip(1) {
+        let (us, places) = counted(pattern).fold((0.0, 0), |sum, point| (sum.0 + point.us, sum.1 + point.places));
+        let place_us = us / places.max(1) as f64 - granule_bytes as f64 / bytes_per_us;
+        *slot = PatternCost { latency_us: place_us.max(0.0), bytes_per_us };
+    }
+    Ok(cost)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+    use super::*;
+
+    fn point(pattern: Pattern, bytes: u64, places: u64, at_once: u32, us: f64) -> Point {
+        Point { pattern, selectivity: None, bytes, places, at_once, us }
+    }
+
+    #[test]
+    fn a_profile_is_what_was_measured_of_a_busy_tier_and_of_a_point_alone() {
+        use Pattern::{Monotonic, Random, Sequential};
+        let points = [
+            point(Sequential, 1000, 1, 1, 100.0),
+            point(Sequential, 1000, 1, 8, 3.0),
+            point(Sequential, 10_000, 1, 1, 200.0),
+            // 10 us and 1000 bytes per us, with 2 at once.
+            point(Sequential, 10_000, 1, 2, 12.0),
+            point(Monotonic, 6400, 100, 1, 999.0),
+            point(Monotonic, 6400, 100, 4, 56.4),
+            point(Monotonic, 64, 1, 4, 0.2),
+            point(Random, 6400, 100, 4, 1.0),
+            point(Pattern::Point, 64, 1, 1, 90.064),
+            point(Pattern::Point, 64, 1, 4, 5.0),
+        ];
+        let cost = profile(&points, 64).unwrap();
+        let [sequential, monotonic, random, alone] = cost.patterns;
+        assert_eq!((sequential.latency_us, sequential.bytes_per_us), (2.0, 1000.0));
+        assert!((monotonic.latency_us - (56.6 / 101.0 - 0.064)).abs() < 1e-9, "{monotonic:?}");
+        assert_eq!(random.latency_us, 0.0, "not less than nothing");
+        assert!((alone.latency_us - 90.0).abs() < 1e-9);
+        assert!(profile(&points[4..], 64).is_err() && profile(&points[..1], 64).is_err());
+    }
+}

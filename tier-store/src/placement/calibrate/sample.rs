@@ -1,0 +1,93 @@
+//! A chunk file as the store writes them, with columns of several widths, to read for measurements.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, Int8Array, Int16Array, Int32Array, Int64Array, RecordBatch};
+
+use super::random;
+use crate::error::{Error, Result};
+use crate::io::{FileSystem, IoFile};
+use crate::table::{Chunk, ChunkId, ColumnId, Segment, TableId};
+use crate::tier::codec::encode_chunk;
+use crate::tier::ssd::SsdTier;
+
+pub(crate) const SCRATCH_NAME: &str = "calibration.tmp";
+/// Columns of each width: as many as are read at once without reading one twice.
+const COLUMNS: [usize; Sample::WIDTHS] = [8, 8, 4, 8];
+
+/// The file, which goes when dropped.
+pub(super) struct Sample {
+    path: PathBuf,
+    files: Arc<dyn FileSystem>,
+    /// The same chunk again and again, each with its own open file: a column that is being read is shared by all who
+    /// want it.
+    copies: Vec<Arc<Chunk>>,
+}
+
+impl Sample {
+    /// Rows of the chunk.
+    pub(super) const ROWS: usize = 65_536;
+    /// Values of 1, 2, 4 and 8 bytes.
+    pub(super) const WIDTHS: usize = 4;
+    /// Chunks that can be read at once.
+    pub(super) const COPIES: usize = 16;
+
+    /// Writes the file.
+    pub(super) fn create(home: &SsdTier) -> Result<Self> {
+        let mut next = random();
+        // Words of all values: nothing of it can be stored in less.
+        let mut column = |width: usize| -> ArrayRef {
+            match width {
+                0 => Arc::new(Int8Array::from_iter_values((0..Self::ROWS).map(|_| next() as i8))),
+                1 => Arc::new(Int16Array::from_iter_values((0..Self::ROWS).map(|_| next() as i16))),
+                2 => Arc::new(Int32Array::from_iter_values((0..Self::ROWS).map(|_| next() as i32))),
+                _ => Arc::new(Int64Array::from_iter_values((0..Self::ROWS).map(|_| (next() ^ (next() << 31)) as i64))),
+            }
+        };
+        let widths = COLUMNS.into_iter().enumerate().flat_map(|(width, count)| std::iter::repeat_n(width, count));
+        let columns = widths.enumerate().map(|(place, width)| (format!("c{place}"), column(width)));
+        let batch = RecordBatch::try_from_iter(columns).map_err(|error| Error::Invalid(error.to_string()))?;
+        let encoded = encode_chunk(&batch)?;
+        let (path, files) = (home.dir().join(SCRATCH_NAME), Arc::clone(home.files()));
+        let mut sample = Self { path, files, copies: Vec::new() };
+        sample.files.write(&sample.path, &encoded.bytes)?;
+        for _ in 0..Self::COPIES {
+            let segments = Segment::of_file((0..).map(ColumnId), encoded.homes.clone());
+            let (rows, bytes) = (Self::ROWS as u32, encoded.bytes.len() as u64);
+            let path = sample.path.clone();
+            let chunk = Chunk::new(TableId(0), ChunkId(0), rows, batch.schema(), path, bytes, segments);
+            sample.copies.push(Arc::new(chunk));
+        }
+        Ok(sample)
+    }
+
+    /// The file, open.
+    pub(super) fn open(&self, home: &SsdTier) -> Result<Arc<IoFile>> {
+        home.open(&self.path)
+    }
+
+    /// One of the chunks.
+    pub(super) fn copy(&self, number: usize) -> Result<&Arc<Chunk>> {
+        self.copies.get(number % Self::COPIES).ok_or(Error::Cancelled)
+    }
+
+    /// One of the columns of a width.
+    pub(super) fn column(&self, width: usize, number: usize) -> usize {
+        let before: usize = COLUMNS.iter().take(width).sum();
+        before + number % COLUMNS.get(width).copied().unwrap_or(1)
+    }
+
+    /// Stored bytes of a column of a width.
+    pub(super) fn column_bytes(&self, width: usize) -> u64 {
+        let chunk = self.copies.first();
+        chunk.and_then(|chunk| chunk.segments.get(self.column(width, 0))).map_or(0, |segment| segment.home.len)
+    }
+}
+
+impl Drop for Sample {
+    fn drop(&mut self) {
+        // What cannot be deleted is swept at the next start.
+        let _ = self.files.remove_file(&self.path);
+    }
+}

@@ -1,0 +1,158 @@
+//! What scans say of the home, against what calibration said: how long its device takes, and how much of that anybody
+//! waits for.
+//!
+//! ```text
+//!   device_times = time in which the device had reads of scans / time that calibration gives these reads
+//!   waited_share = time in which statements waited for them    / time in which the device had them
+//!   cost(home)   = calibrated x device_times x waited_share + bytes x work of a core per byte
+//! ```
+//!
+//! Both follow slowly: an epoch that read much weighs a tenth, one that read little less. The second is what overlap
+//! leaves: reads that go on while statements work on other data cost nobody but the core that checks them. It is above 1
+//! where several threads wait for one device. Memory that is read in place has no reads to be timed; it is what it was
+//! measured to be.
+
+use serde::{Deserialize, Serialize};
+
+use super::cost::TierCost;
+use crate::io::ReadSums;
+
+/// Weight of an epoch in which [`MUCH_BYTES`] or more were read.
+const WEIGHT: f64 = 0.1;
+const MUCH_BYTES: f64 = (64 << 20) as f64;
+/// Below this nothing is learned.
+const LITTLE_BYTES: u64 = 1 << 20;
+/// However wrong a calibration is, it is not believed to be more so.
+const MOST_TIMES: f64 = 4.0;
+/// Some of each read is waited for, and no more than by so many threads.
+const LEAST_WAITED: f64 = 0.1;
+const MOST_WAITED: f64 = 4.0;
+/// A change by less is not worth a write.
+const WORTH: f64 = 0.01;
+
+/// What scans asked of the home, since the start of the process.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct HomeReads {
+    /// Its reads.
+    pub reads: ReadSums,
+    /// Time in which statements waited, summed over their threads, in microseconds.
+    pub wait_us: u64,
+}
+
+/// What a device with this profile takes for reads.
+fn calibrated_us(reads: &ReadSums, cost: &TierCost) -> f64 {
+    let [sequential, _, random, _] = &cost.patterns;
+    let latencies_us = reads.small_reads as f64 * random.latency_us + reads.large_reads as f64 * sequential.latency_us;
+    latencies_us + reads.bytes as f64 / sequential.bytes_per_us
+}
+
+/// What is corrected.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Correction {
+    /// How many times as long as calibrated the device takes.
+    pub device_times: f64,
+    /// The share of its time that is waited for.
+    pub waited_share: f64,
+    /// Bytes that this was learned from.
+    pub bytes: u64,
+}
+
+impl Default for Correction {
+    fn default() -> Self {
+        Self { device_times: 1.0, waited_share: 1.0, bytes: 0 }
+    }
+}
+
+impl Correction {
+    /// With what was read between two moments, on a home with this calibrated profile. `None`: nothing was learned.
+    pub fn with(&self, cost: &TierCost, before: &HomeReads, now: &HomeReads) -> Option<Self> {
+        let reads = now.reads.since(&before.reads);
+        let calibrated_us = calibrated_us(&reads, cost);
+        if reads.bytes < LITTLE_BYTES || reads.busy_us == 0 || calibrated_us <= 0.0 {
+            return None;
+        }
+        let weight = WEIGHT * (reads.bytes as f64 / MUCH_BYTES).min(1.0);
+        let busy_us = reads.busy_us as f64;
+        let times = (busy_us / calibrated_us).clamp(1.0 / MOST_TIMES, MOST_TIMES);
+        let waited = (now.wait_us.saturating_sub(before.wait_us) as f64 / busy_us).clamp(LEAST_WAITED, MOST_WAITED);
+        Some(Self {
+            device_times: self.device_times + weight * (times - self.device_times),
+            waited_share: self.waited_share + weight * (waited - self.waited_share),
+            bytes: self.bytes.saturating_add(reads.bytes),
+        })
+    }
+
+    /// True when it says something else than `saved`.
+    pub fn differs(&self, saved: &Self) -> bool {
+        let far = |a: f64, b: f64| (a - b).abs() > WORTH * b;
+        far(self.device_times, saved.device_times) || far(self.waited_share, saved.waited_share)
+    }
+
+    /// The cost of the home as it is used.
+    pub fn applied(&self, cost: TierCost, cores_us_per_byte: f64) -> TierCost {
+        if self.bytes == 0 {
+            return cost;
+        }
+        let mut cost = cost.times(self.device_times * self.waited_share);
+        for pattern in &mut cost.patterns {
+            pattern.bytes_per_us = 1.0 / (1.0 / pattern.bytes_per_us + cores_us_per_byte);
+        }
+        cost
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::indexing_slicing, clippy::unwrap_used)]
+    use super::*;
+    use crate::placement::cost::PAGE_BYTES;
+
+    /// 1000 bytes per us, 10 us for a read.
+    fn cost() -> TierCost {
+        TierCost::new(10.0, 10.0, 1000.0, Some(PAGE_BYTES))
+    }
+
+    fn reads(bytes: u64, times: f64, waited: f64) -> HomeReads {
+        let large_reads = bytes / 1_000_000;
+        let busy_us = ((large_reads * 10) as f64 + bytes as f64 / 1000.0) * times;
+        let reads = ReadSums { large_reads, bytes, busy_us: busy_us as u64, small_reads: 0 };
+        HomeReads { reads, wait_us: (busy_us * waited) as u64 }
+    }
+
+    #[test]
+    fn what_scans_see_is_believed_slowly_and_within_bounds() {
+        let (mut correction, mut now) = (Correction::default(), HomeReads::default());
+        for epoch in 1..=60 {
+            let before = now;
+            now = reads(epoch * 100_000_000, 2.0, 0.5);
+            let next = correction.with(&cost(), &before, &now).unwrap();
+            assert!((next.device_times - correction.device_times).abs() < 0.11);
+            assert!(next.differs(&correction) || epoch > 20);
+            correction = next;
+        }
+        assert!((correction.device_times - 2.0).abs() < 0.01, "{correction:?}");
+        assert!((correction.waited_share - 0.5).abs() < 0.01, "{correction:?}");
+        for (times, waited) in [(100.0, 1000.0), (0.001, 0.0)] {
+            let mut wrong = Correction::default();
+            for _ in 0..200 {
+                wrong = wrong.with(&cost(), &HomeReads::default(), &reads(100_000_000, times, waited)).unwrap();
+            }
+            assert!(wrong.device_times <= MOST_TIMES && wrong.device_times >= 1.0 / MOST_TIMES, "{wrong:?}");
+            assert!(wrong.waited_share <= MOST_WAITED && wrong.waited_share >= LEAST_WAITED, "{wrong:?}");
+        }
+        // Little is no evidence, and no time at all is none either.
+        let little = ReadSums { bytes: 1000, small_reads: 1, busy_us: 9_000_000, large_reads: 0 };
+        let little = HomeReads { reads: little, wait_us: 0 };
+        assert_eq!(correction.with(&cost(), &HomeReads::default(), &little), None);
+        assert_eq!(correction.with(&cost(), &now, &now), None);
+    }
+
+    #[test]
+    fn what_nobody_waits_for_costs_the_work_of_a_core() {
+        let correction = Correction { device_times: 2.0, waited_share: 0.25, bytes: 1 };
+        let cost = correction.applied(cost(), 0.0005);
+        // Half of 1 ms, and half a millisecond of work.
+        assert!((cost.sweep_us(1_000_000) - (5.0 + 500.0 + 500.0)).abs() < 1e-6);
+        assert_eq!(Correction::default().applied(self::cost(), 0.0005), self::cost());
+    }
+}

@@ -1,0 +1,94 @@
+//! The calibration in use: measured at the first start and when somebody asks, saved, and corrected by what scans see.
+
+use super::calibrate::{Calibration, calibrate};
+use super::tiering::{Shared, Tiering, TieringHost};
+use crate::error::Result;
+
+impl Tiering {
+    /// The cost profiles in use; `None` before the first epoch and without [`Tiering::restore`].
+    pub fn calibration(&self) -> Option<Calibration> {
+        self.shared.calibration.read().clone()
+    }
+
+    /// Measures all tiers anew, waiting for an epoch under way; what scans have said so far is forgotten. Takes about a
+    /// second. What cannot be measured now, because its tier is full, stays as it was.
+    pub fn calibrate(&self) -> Result<Calibration> {
+        let _turn = self.shared.turn.lock();
+        let host = self.shared.host()?;
+        self.shared.calibrate(host.as_ref())
+    }
+}
+
+impl Shared {
+    /// The calibration of the host's tiers: the one in use, the saved one, or a new one.
+    pub(super) fn calibrated(&self, host: &dyn TieringHost) -> Result<Calibration> {
+        let unix_us = self.clock.unix_us();
+        {
+            // Held, so that tiers do not change in between.
+            let known = self.calibration.read();
+            let fits =
+                |known: &&Calibration| known.fits(&host.memory_tiers(), host.home()) && !known.wants_another(unix_us);
+            if let Some(known) = known.as_ref().filter(fits) {
+                return Ok(known.clone());
+            }
+        }
+        let is_first = self.calibration.read().is_none();
+        let saved = match is_first {
+            true => host.load_calibration()?,
+            false => None,
+        };
+        let (tiers, home) = (host.memory_tiers(), host.home());
+        // One that is not whole is no reason not to try again.
+        match saved.filter(|saved| saved.fits(&tiers, home) && saved.is_measured()) {
+            Some(saved) => {
+                self.use_calibration(host, &saved);
+                Ok(saved)
+            }
+            None => self.calibrate(host),
+        }
+    }
+
+    fn calibrate(&self, host: &dyn TieringHost) -> Result<Calibration> {
+        // Two at a time would measure each other.
+        let _alone = self.gauging.lock();
+        let before = match self.calibration.read().clone() {
+            Some(known) => Some(known),
+            None => host.load_calibration()?,
+        };
+        let measured = calibrate(&host.memory_tiers(), host.home(), self.clock.as_ref(), before.as_ref());
+        for profile in measured.tiers.iter().filter(|profile| !profile.measured) {
+            let why = profile.note.as_deref().unwrap_or_default();
+            tracing::warn!(
+                tier = profile.name,
+                why,
+                "a tier could not be measured; its costs are those typical of its kind"
+            );
+        }
+        host.save_calibration(&measured)?;
+        self.use_calibration(host, &measured);
+        Ok(measured)
+    }
+
+    fn use_calibration(&self, host: &dyn TieringHost, calibration: &Calibration) {
+        host.use_calibration(calibration);
+        *self.compared.lock() = host.home_reads();
+        *self.calibration.write() = Some(calibration.clone());
+    }
+
+    /// One more epoch has passed: what scans saw of the home since the last.
+    pub(super) fn correct(&self, host: &dyn TieringHost) -> Result<()> {
+        let now = host.home_reads();
+        let mut compared = self.compared.lock();
+        let mut known = self.calibration.write();
+        let Some(calibration) = known.as_mut() else { return Ok(()) };
+        let Some(home) = calibration.tiers.last() else { return Ok(()) };
+        let Some(next) = calibration.correction.with(&home.cost, &compared, &now) else { return Ok(()) };
+        *compared = now;
+        if !next.differs(&calibration.correction) {
+            return Ok(());
+        }
+        calibration.correction = next;
+        host.use_calibration(calibration);
+        host.save_calibration(calibration)
+    }
+}
