@@ -231,6 +231,13 @@ section! {
         pub interval: Span = Span(Duration::from_secs(60)),
         /// Epochs after which an access counts half.
         pub half_life: f64 = 3.0,
+        /// Epochs within which a move must have saved the time it took.
+        pub payback_epochs: f64 = 4.0,
+        /// Epochs after a move in which the segment goes back only if its heat, or the price of the room, changed by
+        /// `flip_back_factor`. 0: it may at once.
+        pub flip_back_epochs: u32 = 4,
+        /// By how much it must have changed; at least 1.
+        pub flip_back_factor: f64 = 2.0,
         /// Bytes per second that the loop's own epochs copy at most, so that queries do not suffer. 0: no limit.
         pub rate_limit: Size = Size::Bytes(512 << 20),
         /// What decides where segments lie: `optimal` (least expected time), `density` (falling benefit per byte), `lru`
@@ -375,6 +382,10 @@ impl Config {
             "tiering.interval must be at least 100ms; to stop the loop set tiering.enabled = false"
         } else if !self.tiering.half_life.is_finite() || self.tiering.half_life <= 0.0 {
             "tiering.half_life must be above 0 epochs"
+        } else if !self.tiering.payback_epochs.is_finite() || self.tiering.payback_epochs <= 0.0 {
+            "tiering.payback_epochs must be above 0 epochs"
+        } else if !(1.0..=1e6).contains(&self.tiering.flip_back_factor) {
+            "tiering.flip_back_factor must be from 1 (nothing is held) to 1000000"
         } else if !(self.tiering.merge_top_percent > 0.0 && self.tiering.merge_top_percent <= 100.0) {
             "tiering.merge_top_percent must be above 0 and at most 100"
         } else if self.tiers.prices_per_gb().iter().any(|(_, price)| !price.is_finite() || *price < 0.0) {
@@ -533,6 +544,16 @@ mod tests {
         assert!(error.contains("tiering.policy") && error.contains("`lru`") && error.contains("`static`"), "{error}");
         let error = load("", &[], &["tiering.merge=sometimes"]).unwrap_err().to_string();
         assert!(error.contains("tiering.merge") && error.contains("`selective`"), "{error}");
+        for (key, values) in [
+            ("tiering.payback_epochs", ["0", "-1", "nan", "inf"]),
+            ("tiering.flip_back_epochs", ["-1", "1.5", "nan", "some"]),
+            ("tiering.flip_back_factor", ["0.9", "-2", "nan", "inf"]),
+        ] {
+            for value in values {
+                let error = load("", &[], &[&format!("{key}={value}")]).unwrap_err().to_string();
+                assert!(error.contains(key), "{value}: {error}");
+            }
+        }
         for percent in ["0", "101", "nan"] {
             let error = load("", &[], &[&format!("tiering.merge_top_percent={percent}")]).unwrap_err().to_string();
             assert!(error.contains("tiering.merge_top_percent"), "{error}");

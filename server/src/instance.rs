@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use terrace_planner_ext::engine::{Engine, EngineOptions};
-use terrace_tier_store::placement::TieringMode;
+use terrace_tier_store::placement::{HoldOptions, TieringMode};
 use terrace_tier_store::store::{CompressionChoice, NvmOptions};
 use terrace_tier_store::tier::codec;
 use terrace_tier_store::tier::nvm::{Limiter, NvmBacking};
@@ -136,6 +136,9 @@ fn store_options(config: &Config, plan: &MemoryPlan) -> StoreOptions {
     };
     let tiering = &mut options.tiering;
     tiering.half_life_epochs = config.tiering.half_life;
+    tiering.payback_epochs = config.tiering.payback_epochs;
+    let (epochs, factor) = (config.tiering.flip_back_epochs, config.tiering.flip_back_factor);
+    tiering.hold = HoldOptions { epochs, factor };
     tiering.policy = config.tiering.policy;
     (tiering.merge.kind, tiering.merge.top_percent) = (config.tiering.merge, config.tiering.merge_top_percent);
     tiering.mode = if config.tiering.enabled { config.tiering.mode } else { Some(TieringMode::Off) };

@@ -56,6 +56,7 @@ impl Terrace {
         options.io_budget_bytes = 256 << 20;
         // One epoch shall place as many would: what moving costs is written off.
         options.tiering.payback_epochs = 1e6;
+        options.tiering.hold.epochs = 1_000_000;
         options.tiering.policy = policy;
         if nvm {
             // Images are wider than what lies in the files, and padded.

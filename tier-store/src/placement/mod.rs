@@ -54,6 +54,7 @@ pub use correction::{Correction, HomeReads};
 pub use cost::{Extent, PatternCost, TierCost};
 pub use duty::{Duty, TierMask};
 pub use explain::{Basis, Condition, Explanation, Lever, TierOption};
+pub use hold::HoldOptions;
 pub use merge::{MergeKind, MergeOptions};
 pub use metrics::TieringMetrics;
 pub use mode::TieringMode;

@@ -27,6 +27,7 @@ pub(super) struct Saved {
     pub(super) calibration: Option<Calibration>,
     pub(super) pictures: std::collections::BTreeMap<u64, Picture>,
     pub(super) control: Control,
+    pub(super) holds: Option<Vec<u8>>,
 }
 
 /// The store: table `public.t` of ten chunks with columns `id` (8,000 bytes) and `word`.
@@ -117,9 +118,14 @@ impl TieringHost for FakeHost {
     fn last_epoch(&self) -> Result<u64> {
         Ok(self.saved.lock().epochs.last().map_or(0, |report| report.epoch.id))
     }
-    fn save_epoch(&self, report: &EpochReport) -> Result<()> {
-        self.saved.lock().epochs.push(report.clone());
+    fn save_epoch(&self, report: &EpochReport, holds: &[u8]) -> Result<()> {
+        let mut saved = self.saved.lock();
+        saved.epochs.push(report.clone());
+        saved.holds = Some(holds.to_vec());
         Ok(())
+    }
+    fn load_holds(&self) -> Result<Option<Vec<u8>>> {
+        Ok(self.saved.lock().holds.clone())
     }
     fn save_heat(&self, tables: Vec<(TableId, Vec<u8>)>) -> Result<()> {
         self.saved.lock().heat.extend(tables);

@@ -16,7 +16,7 @@ use super::calibrate::Calibration;
 use super::control::Control;
 use super::correction::HomeReads;
 use super::epoch::{EpochPlan, Inputs};
-use super::hold::Holds;
+use super::hold::{HoldOptions, Holds};
 use super::kept::Drawn;
 use super::measure::Measuring;
 use super::merge::{MergeKind, MergeOptions, Merging, Offers};
@@ -71,8 +71,12 @@ pub trait TieringHost: Send + Sync {
     fn home(&self) -> &dyn HomeTier;
     /// Number of the last epoch saved; 0 when there was none.
     fn last_epoch(&self) -> Result<u64>;
-    /// Makes the record of an epoch durable.
-    fn save_epoch(&self, report: &EpochReport) -> Result<()>;
+    /// Makes the record of an epoch durable, and with it what moved a short time ago.
+    fn save_epoch(&self, report: &EpochReport, holds: &[u8]) -> Result<()>;
+    /// What was saved with the last epoch of what moved a short time ago; `None` where that was never saved.
+    fn load_holds(&self) -> Result<Option<Vec<u8>>> {
+        Ok(None)
+    }
     /// Makes the heat of tables durable, replacing what was saved for each.
     fn save_heat(&self, tables: Vec<(TableId, Vec<u8>)>) -> Result<()>;
     /// All heat that was saved.
@@ -128,6 +132,8 @@ pub struct TieringOptions {
     pub half_life_epochs: f64,
     /// Epochs within which a move must pay back.
     pub payback_epochs: f64,
+    /// How long a segment that moved should not turn back, and how firmly it is held.
+    pub hold: HoldOptions,
     /// Bytes per second that epochs of the loop itself copy at most; `None`: no limit.
     pub background_bytes_per_s: Option<u64>,
     /// How long a move waits for readers to release room.
@@ -154,6 +160,7 @@ impl Default for TieringOptions {
         Self {
             half_life_epochs: 3.0,
             payback_epochs: 4.0,
+            hold: HoldOptions::default(),
             background_bytes_per_s: Some(512 << 20),
             patience: Duration::from_secs(2),
             max_budget_bytes: HashMap::new(),
@@ -260,7 +267,7 @@ impl Tiering {
             policy: options.policy.policy(options.seed),
             turn: Mutex::new(None),
             heat: RwLock::default(),
-            holds: Mutex::default(),
+            holds: Mutex::new(Holds::new(options.hold)),
             prices: Mutex::default(),
             proposed: Mutex::default(),
             calibration: RwLock::default(),
@@ -286,7 +293,7 @@ impl Tiering {
         Self { shared: Arc::new(shared), threads: Mutex::default() }
     }
 
-    /// Takes up saved heat and calibration (measuring when there is none for these tiers). Call once after opening; the
+    /// Takes up saved heat, holds and calibration (measuring when there is none for these tiers). Call once after opening; the
     /// hottest segments return with the first epoch, which [`Tiering::start`] then runs at once. Returns the tables whose
     /// heat is known. A blob that cannot be read is logged and left out.
     pub fn restore(&self) -> Result<usize> {
@@ -304,6 +311,11 @@ impl Tiering {
             }
         }
         drop(heat);
+        if let Some(blob) = host.load_holds()?
+            && let Err(error) = self.shared.holds.lock().restore(&blob)
+        {
+            tracing::warn!(%error, "segments that moved before the restart may turn back at once");
+        }
         self.shared.signal.lock().wanted = (restored > 0).then_some("restart");
         self.shared.note_missing(host.as_ref())?;
         self.shared.calibrated(host.as_ref())?;

@@ -48,7 +48,8 @@ impl Shared {
             self.watch(report, &relocations, drawn);
         }
         self.save_heat(host, tables)?;
-        host.save_epoch(report)?;
+        let holds = self.holds.lock().to_blob()?;
+        host.save_epoch(report, &holds)?;
         host.save_picture(report.epoch.id, &Picture::take(memory_names(host), tables))
     }
 

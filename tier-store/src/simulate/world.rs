@@ -298,7 +298,7 @@ impl TieringHost for World {
         Ok(0)
     }
 
-    fn save_epoch(&self, _report: &EpochReport) -> Result<()> {
+    fn save_epoch(&self, _report: &EpochReport, _holds: &[u8]) -> Result<()> {
         Ok(())
     }
 

@@ -39,6 +39,7 @@ use crate::tier::{Account, MemoryTier, MemoryTiers, TierId, TierKind, codec};
 const KEPT_EPOCHS: u64 = 1000;
 const CALIBRATION_KEY: &[u8] = b"calibration";
 const CONTROL_KEY: &[u8] = b"tiering_control";
+const HOLDS_KEY: &[u8] = b"tiering_holds";
 
 /// A tier with its budget and use.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -335,10 +336,11 @@ impl TieringHost for Core {
         self.ssd.as_ref()
     }
 
-    fn save_epoch(&self, report: &EpochReport) -> Result<()> {
+    fn save_epoch(&self, report: &EpochReport, holds: &[u8]) -> Result<()> {
         let id = report.epoch.id;
         let mut commit = Commit::default();
         commit.put(Space::Epochs, key(&[id]), json(&report.epoch)?);
+        commit.put(Space::Meta, HOLDS_KEY.to_vec(), holds.to_vec());
         for record in &report.moves {
             commit.put(Space::Moves, key(&[id, u64::from(record.number)]), json(record)?);
         }
@@ -350,6 +352,10 @@ impl TieringHost for Core {
             })?;
         }
         self.catalog.commit(commit)
+    }
+
+    fn load_holds(&self) -> Result<Option<Vec<u8>>> {
+        self.catalog.get(Space::Meta, HOLDS_KEY)
     }
 
     fn amend(&self, epochs: &[EpochRecord], moves: &[MoveRecord]) -> Result<()> {

@@ -47,7 +47,11 @@ fn inputs(places: [u8; 2], reads: [f32; 2]) -> Inputs {
 
 /// Segment 0 rose to `places[0]` and segment 1 sank to `places[1]` in epoch 10, when both were read so often.
 fn moved(places: [u8; 2], reads: [f32; 2]) -> Holds {
-    let mut holds = Holds::default();
+    moved_with(HoldOptions::default(), places, reads)
+}
+
+fn moved_with(options: HoldOptions, places: [u8; 2], reads: [f32; 2]) -> Holds {
+    let mut holds = Holds::new(options);
     let mut before = inputs([2, 0], reads);
     before.tiers = inputs(places, reads).tiers;
     holds.note((&before, &Basis::of(&before)), 9, std::iter::empty());
@@ -82,6 +86,33 @@ fn heat_that_changed_by_a_factor_turns_it() {
 }
 
 #[test]
+fn how_long_and_how_firmly_are_settings() {
+    let with = |epochs, factor| moved_with(HoldOptions { epochs, factor }, [0, 2], [10.0, 8.0]);
+    let swing = || inputs([0, 2], [8.0, 14.0]);
+    assert!(moves(&with(0, 2.0), swing(), 11).contains(&(1, 0)), "not at all");
+    assert!(moves(&with(4, 1.0), swing(), 11).contains(&(1, 0)), "by nothing");
+    assert_eq!(moves(&with(9, 2.0), swing(), 19), []);
+    assert!(moves(&with(9, 2.0), swing(), 20).contains(&(1, 0)));
+    // What sets it free by a factor of 2 does not by one of 3.
+    assert_eq!(moves(&with(4, 3.0), inputs([0, 2], [4.9, 14.0]), 11), []);
+    assert!(moves(&with(4, 3.0), inputs([0, 2], [3.3, 14.0]), 11).contains(&(1, 0)));
+}
+
+#[test]
+fn what_was_saved_goes_on() {
+    let blob = moved([0, 2], [10.0, 8.0]).to_blob().unwrap();
+    let mut again = Holds::new(HoldOptions::default());
+    again.restore(&blob).unwrap();
+    let swing = || inputs([0, 2], [8.0, 14.0]);
+    assert_eq!(moves(&again, swing(), 14), []);
+    assert!(moves(&again, swing(), 15).contains(&(1, 0)), "not longer for the restart");
+    // Half of it is none of it.
+    let error = again.restore(&blob[..blob.len() / 2]).unwrap_err().to_string();
+    assert!(error.contains("what segments did in the last epochs"), "{error}");
+    assert_eq!(moves(&again, swing(), 14), []);
+}
+
+#[test]
 fn other_budgets_or_rules_end_all_holds() {
     let holds = moved([0, 2], [10.0, 8.0]);
     let mut smaller = inputs([0, 2], [10.0, 8.0]);
@@ -100,7 +131,7 @@ fn going_on_in_the_same_direction_is_free() {
     // Sank to NVM; now it is as cold as can be and another one wants the room.
     let holds = moved([2, 1], [8.0, 8.0]);
     let mut full = inputs([2, 1], [50.0, 0.5]);
-    full.segments[1].hold = Some(Hold::Sank);
+    full.segments[1].hold = Some(Hold { direction: Direction::Sank, factor: 2.0 });
     assert_eq!(turn_us(&full.segments[1], TierId(2), 9.0), 0.0);
     assert!(moves(&holds, full, 11).contains(&(0, 0)));
 }

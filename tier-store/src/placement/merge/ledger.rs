@@ -14,7 +14,7 @@ use super::{MergeOptions, Rank};
 use crate::heat::decay::{SegmentHeat, SegmentKey};
 use crate::placement::duty::Duty;
 use crate::placement::epoch::{Inputs, SegmentInput, benefit_us};
-use crate::placement::hold::{FACTOR, Hold};
+use crate::placement::hold::Hold;
 use crate::placement::mode::TieringMode;
 use crate::placement::survey::{Origin, segment_input};
 use crate::placement::tiering::{TableSnapshot, TieringHost};
@@ -245,7 +245,7 @@ impl Ledger {
         match self.rank {
             Rank::Recency => used as f64,
             Rank::Frequency => f64::from(input.heat.total()),
-            Rank::Benefit => self.ns_per_byte(input, tier) * held(input.hold),
+            Rank::Benefit => self.ns_per_byte(input, tier) * Hold::warmth(input.hold),
         }
     }
 
@@ -301,16 +301,11 @@ impl Ledger {
                 self.push(tier, place);
                 continue;
             }
-            let benefit_us = self.benefit_us(&input, tier) * held(place.hold);
+            let benefit_us = self.benefit_us(&input, tier) * Hold::warmth(place.hold);
             let (bytes, charged_bytes) = (input.bytes, input.charged_on(tier));
             return Some(Victim { place, chunk, bytes, charged_bytes, benefit_us });
         }
     }
-}
-
-/// One that rose a short time ago counts so much hotter.
-fn held(hold: Option<Hold>) -> f64 {
-    if hold == Some(Hold::Rose) { FACTOR } else { 1.0 }
 }
 
 /// The least of the greatest `percent` of the values; 0 when there are none.

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::clock::ManualClock;
+use crate::placement::hold::Direction;
 use crate::placement::order::{Order, OrderReport, Scope};
 use crate::placement::testing::{FakeHost, Saved};
 use crate::table::{ChunkId, RuleRows};
@@ -58,6 +59,39 @@ fn heat_survives_a_restart_and_the_loop_brings_the_hottest_back_at_once() {
     tiering.stop();
     assert_eq!((host.resident(), saved.lock().epochs[0].epoch.trigger.as_str()), (vec![7], "restart"));
     assert!(matches!(tiering.run_epoch(EpochRequest::now("late")), Err(Error::Cancelled)));
+}
+
+#[test]
+fn holds_survive_a_restart() {
+    let saved: Arc<Mutex<Saved>> = Arc::default();
+    let host = FakeHost::new(THREE, Arc::clone(&saved)).with_usual_costs();
+    let tiering = host.tiering();
+    for round in [[0, 1, 2], [3, 4, 5]] {
+        round.into_iter().for_each(|chunk| host.read(chunk, 500));
+        tiering.run_epoch(EpochRequest::now("test")).unwrap();
+    }
+    assert_eq!(host.resident(), [3, 4, 5]);
+    let held = |host: &Arc<FakeHost>, tiering: &Tiering| {
+        let (mut inputs, _) = tiering.shared.inputs(host.as_ref(), &host.tables(), None).unwrap();
+        tiering.shared.mark(&mut inputs, 3);
+        let held = inputs.segments.iter().filter_map(|segment| Some((segment.key.chunk.0, segment.hold?.direction)));
+        held.collect::<Vec<_>>()
+    };
+    let before = held(&host, &tiering);
+    assert!(before.contains(&(3, Direction::Rose)), "{before:?}");
+    drop(tiering);
+    let restart = || {
+        let host = FakeHost::new(THREE, Arc::clone(&saved));
+        let tiering = host.tiering();
+        assert_eq!(tiering.restore().unwrap(), 1);
+        held(&host, &tiering)
+    };
+    assert_eq!(restart(), before);
+    // Catalogs from before there was such a thing, and damage, cost the holds and no more.
+    for holds in [None, Some(vec![7; 3])] {
+        saved.lock().holds = holds;
+        assert_eq!(restart(), []);
+    }
 }
 
 #[test]
