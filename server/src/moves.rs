@@ -65,7 +65,7 @@ pub(crate) fn csv_line(record: &MoveRecord) -> String {
         record.bytes.to_string(),
         record.benefit_us.to_string(),
         record.benefit_ns_per_byte.to_string(),
-        record.price_ns_per_byte.to_string(),
+        optional(record.price_ns_per_byte),
         quoted(record.runner_up.as_deref().unwrap_or_default()),
         optional(record.runner_up_us),
         record.status.name().to_owned(),

@@ -102,6 +102,23 @@ def test_always_is_a_cache(data):
         assert server.query(ALL).to_pylist() == answer
 
 
+def test_what_came_after_the_last_epoch_is_in_the_log_after_a_restart(data, tmp_path):
+    with start(data, "always", "tiering.policy=lru") as server:
+        # After a restart an epoch comes at once; what this is about comes later.
+        eventually(lambda: server.query("select * from system.epochs").num_rows > 0)
+        read(server, 1)
+        eventually(lambda: both(1) <= in_dram(server))
+        before = server.query("select count(*) as n from system.moves where table_name = '*'").to_pylist()
+        server.stop()
+    with start(data, "never") as server:
+        rows = server.query("select epoch, number, to_tier, segments, price_ns_per_byte, runner_up, reason, condition from "
+                            "system.moves where reason like '%until the server stopped%'").to_pylist()
+        assert before == [{"n": 0}] and rows, (before, rows)
+        assert all(row["epoch"] == 1 and row["price_ns_per_byte"] is None and row["runner_up"] is None for row in rows)
+        assert all("no price and no second tier was weighed" in row["condition"] for row in rows), rows
+        assert sum(row["segments"] for row in rows if row["to_tier"] == "dram") >= 2, rows
+
+
 def test_selective_takes_what_is_worth_more(data):
     # 12 segments, the best four of them.
     with start(data, "selective", "tiering.merge_top_percent=30") as server:

@@ -333,3 +333,4 @@ def test_the_log_says_what_moves_brought_survives_and_is_exported(server, tmp_pa
             assert [row["reason"] for row in exported] == [line["reason"] for line in order]
         with pytest.raises(Exception, match="400"):
             urllib.request.urlopen(f"http://{server.http}/api/v1/moves/export?format=xml")
+    assert json.loads(epoch["prices_ns_per_byte"]) == {"dram": epoch["dram_price_ns_per_byte"]}

@@ -100,6 +100,10 @@ def test_a_tier_is_drained_dropped_and_another_added_while_queries_run(server):
         assert server.tiers()["cxl"]["state"] == "active" and server.tiers()["cxl"]["budget_bytes"] == 16 << 20
         before = readers.done
         eventually(lambda: readers.done >= before + 4)
+    # Prices name their tiers: records from before say the same as ever.
+    rows(server, "epoch now")
+    prices = [json.loads(row["p"]) for row in rows(server, "select prices_ns_per_byte as p from system.epochs order by epoch")]
+    assert list(prices[0]) == ["dram", "nvm"] and list(prices[-1]) == ["dram", "cxl"], prices
     assert readers.wrong == [] and rows(server, ALL) == readers.expected
 
 

@@ -2,7 +2,7 @@
 
 use arrow::datatypes::Field;
 
-use terrace_tier_store::placement::EpochRecord;
+use terrace_tier_store::placement::{EpochRecord, TierPrice};
 
 use super::{
     Batches, Live, Wanted, count, counts, flag, flags, in_batches, optional_real, optional_reals, real, reals, text,
@@ -37,6 +37,7 @@ pub(super) fn fields() -> Vec<Field> {
         text("policy"),
         optional_real("dram_price_ns_per_byte"),
         optional_real("nvm_price_ns_per_byte"),
+        text("prices_ns_per_byte"),
         real("predicted_us"),
         optional_real("measured_us"),
         optional_real("prediction_error"),
@@ -69,12 +70,20 @@ pub(super) fn rows(live: Live, _: Wanted) -> Result<Batches> {
             texts(e, |e| e.policy.clone()),
             optional_reals(e, |e| price(e, "dram")),
             optional_reals(e, |e| price(e, "nvm")),
+            texts(e, prices),
             reals(e, |e| e.predicted_us),
             optional_reals(e, |e| e.measured_us),
             optional_reals(e, |e| e.prediction_error),
             counts(e, |e| e.measured_epochs.into()),
         ]
     }))
+}
+
+/// Those of all tiers that there were, as JSON: a record says it by their names, whatever tiers there are now.
+fn prices(epoch: &EpochRecord) -> String {
+    let price =
+        |price: &TierPrice| format!("{}:{}", serde_json::Value::from(price.tier.as_str()), price.price_ns_per_byte);
+    format!("{{{}}}", epoch.prices.iter().map(price).collect::<Vec<_>>().join(","))
 }
 
 fn price(epoch: &EpochRecord, tier: &str) -> Option<f64> {

@@ -133,7 +133,7 @@ impl Drawn {
                 bytes: planned.bytes,
                 benefit_us: planned.benefit_us,
                 benefit_ns_per_byte: planned.benefit_ns_per_byte,
-                price_ns_per_byte: explanation.price_ns_per_byte,
+                price_ns_per_byte: Some(explanation.price_ns_per_byte),
                 runner_up: explanation.runner_up,
                 runner_up_us: explanation.runner_up_us,
                 // What costs say of another policy's order is no condition.

@@ -230,7 +230,7 @@ impl Shared {
         tables.sort_by_key(|table| table.id);
         let seen = self.seen_heat(&tables, true);
         let (mut inputs, mut origins) = self.inputs(host, &tables, seen.as_ref())?;
-        let basis = self.mark(&mut inputs, id);
+        let (basis, payback_epochs) = (self.mark(&mut inputs, id), inputs.payback_epochs);
         let may_leave = |at: usize, segment: &SegmentInput| {
             let idle = || segment.heat.idle_epochs.is_none_or(|epochs| f64::from(epochs) > inputs.payback_epochs);
             let stays = || self.policy.kind() == PolicyKind::Static || segment.duty.preferred == Some(tier);
@@ -243,10 +243,11 @@ impl Shared {
         let lying: u64 = inputs.segments.iter().filter(|s| s.current == tier).map(|s| s.charged_on(tier)).sum();
         let lacking_bytes = (lying.min(account.used_bytes()) + wanted).saturating_sub(budget);
         let held = set_aside(&mut inputs, &mut origins, &kept);
-        let plan = plan(&inputs, (tier, lacking_bytes), &|over| match need {
+        let why = |over| match need {
             Need::Budget => over_budget(account.name(), over, budget),
             Need::Load(_) => format!("a load needs {} of {}", bytes(over), account.name()),
-        });
+        };
+        let (plan, spare_bytes) = plan(&inputs, (tier, lacking_bytes), &why);
         if plan.moves.is_empty() {
             return Ok(None);
         }
@@ -257,8 +258,9 @@ impl Shared {
             EpochReport { epoch: epoch_record(id, unix_us, &request, &drawn, solve_us), moves: Vec::new() };
         report.moves = drawn.records(&report.epoch, &tables);
         // Of what costs say, nothing was asked.
-        for record in &mut report.moves {
-            (record.runner_up, record.runner_up_us, record.condition) = (None, None, String::new());
+        for (record, less) in report.moves.iter_mut().zip(spare_bytes) {
+            (record.price_ns_per_byte, record.runner_up, record.runner_up_us) = (None, None, None);
+            record.condition = condition(account.name(), need, less, payback_epochs);
         }
         self.finish(host, &request, (&tables, Some(&drawn)), &mut report)?;
         self.metrics.relieved(&report.epoch);
@@ -285,8 +287,21 @@ fn slower_has_room(host: &dyn TieringHost, tier: TierId) -> bool {
     room.sum::<u64>() >= over
 }
 
-/// Segments by cost until `lacking_bytes` are free, without those that turn out not to be needed.
-fn plan(inputs: &Inputs, (tier, lacking_bytes): (TierId, u64), why: &dyn Fn(u64) -> String) -> EpochPlan {
+/// What would have left a victim where it lay, for which it would have had to be `less` that was needed.
+fn condition(tier: &str, need: Need, less: u64, payback_epochs: f64) -> String {
+    let unweighed = "no price and no second tier was weighed, only last use and size";
+    match need {
+        Need::Budget => format!("stays when {tier} has {} more; {unweighed}", bytes(less)),
+        Need::Load(_) => format!(
+            "stays when {tier} has {} more free, or when it was read within the last {payback_epochs} epochs; {unweighed}",
+            bytes(less),
+        ),
+    }
+}
+
+/// Segments by cost until `lacking_bytes` are free, without those that turn out not to be needed; and for each by how much
+/// less would have to be lacking for it to stay.
+fn plan(inputs: &Inputs, (tier, lacking_bytes): (TierId, u64), why: &dyn Fn(u64) -> String) -> (EpochPlan, Vec<u64>) {
     let mut by_use: Vec<(usize, &SegmentInput)> = inputs.segments.iter().enumerate().collect();
     by_use.sort_by(|(_, a), (_, b)| {
         let last = |segment: &SegmentInput| segment.heat.idle_epochs.unwrap_or(u32::MAX);
@@ -308,18 +323,21 @@ fn plan(inputs: &Inputs, (tier, lacking_bytes): (TierId, u64), why: &dyn Fn(u64)
         if freed >= lacking_bytes || chosen.len() >= MOST {
             break;
         }
+        // With so much less lacking, those before it do.
+        let less = lacking_bytes - freed;
         freed += victim.3.charged_on(tier);
-        chosen.push(victim);
+        chosen.push((victim, less));
     }
     // Small ones that were used lately cost little and free little.
-    chosen.sort_by_key(|victim| std::cmp::Reverse(victim.1));
-    chosen.retain(|(.., segment)| {
+    chosen.sort_by_key(|(victim, _)| std::cmp::Reverse(victim.1));
+    chosen.retain(|((.., segment), _)| {
         let charged = segment.charged_on(tier);
         let is_needed = freed < lacking_bytes + charged;
         freed -= if is_needed { 0 } else { charged };
         is_needed
     });
-    chosen.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+    chosen.sort_by(|(a, _), (b, _)| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+    let (chosen, spare_bytes): (Vec<_>, Vec<u64>) = chosen.into_iter().unzip();
     let home = inputs.home();
     let planned = |(cost, place, at, segment): (f64, usize, usize, &SegmentInput)| {
         let benefit_us = reading_us(inputs, segment, tier) - reading_us(inputs, segment, home);
@@ -356,7 +374,7 @@ fn plan(inputs: &Inputs, (tier, lacking_bytes): (TierId, u64), why: &dyn Fn(u64)
         })
     };
     let prices = (0..).zip(&inputs.tiers).filter_map(price).collect();
-    EpochPlan {
+    let plan = EpochPlan {
         moves,
         before_us,
         after_us,
@@ -367,7 +385,8 @@ fn plan(inputs: &Inputs, (tier, lacking_bytes): (TierId, u64), why: &dyn Fn(u64)
         method: Method::Ranked,
         prices,
         given_way: Vec::new(),
-    }
+    };
+    (plan, spare_bytes)
 }
 
 #[cfg(test)]

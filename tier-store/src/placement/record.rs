@@ -54,16 +54,18 @@ pub struct MoveRecord {
     pub benefit_us: f64,
     /// `benefit_us` per byte, in nanoseconds.
     pub benefit_ns_per_byte: f64,
-    /// Price of a byte of the faster of the two tiers it was decided between, in nanoseconds.
-    #[serde(default)]
-    pub price_ns_per_byte: f64,
-    /// Name of the second best tier.
+    /// Price of a byte of the faster of the two tiers it was decided between, in nanoseconds; of a row that sums up what was
+    /// merged on read, what each byte that came took from what made room. `None` where no price was part of it:
+    /// [`MoveRecord::condition`] says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub price_ns_per_byte: Option<f64>,
+    /// Name of the second best tier; `None` where no second was weighed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runner_up: Option<String>,
     /// How much more it would cost there, in microseconds per epoch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runner_up_us: Option<f64>,
-    /// What would have changed the decision, by its prices.
+    /// What would have changed the decision.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub condition: String,
     /// Reading time saved per epoch since it was carried out, as the counters say; see [`super::measure`].
@@ -107,7 +109,7 @@ impl MoveRecord {
             bytes: 0,
             benefit_us: 0.0,
             benefit_ns_per_byte: 0.0,
-            price_ns_per_byte: 0.0,
+            price_ns_per_byte: None,
             runner_up: None,
             runner_up_us: None,
             condition: String::new(),

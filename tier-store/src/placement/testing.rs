@@ -152,6 +152,13 @@ impl TieringHost for FakeHost {
         }
         Ok(())
     }
+    fn append_moves(&self, epoch: u64, moves: Vec<MoveRecord>) -> Result<()> {
+        let mut saved = self.saved.lock();
+        let report = saved.epochs.iter_mut().find(|report| report.epoch.id == epoch).unwrap();
+        let first = report.moves.len() as u32;
+        report.moves.extend((first..).zip(moves).map(|(number, record)| MoveRecord { number, ..record }));
+        Ok(())
+    }
     fn save_picture(&self, epoch: u64, picture: &Picture) -> Result<()> {
         self.saved.lock().pictures.insert(epoch, picture.clone());
         Ok(())

@@ -19,7 +19,7 @@ use super::epoch::{EpochPlan, Inputs};
 use super::hold::{HoldOptions, Holds};
 use super::kept::Drawn;
 use super::measure::Measuring;
-use super::merge::{MergeKind, MergeOptions, Merging, Offers};
+use super::merge::{MergeKind, MergeOptions, Merging, Offers, Until};
 use super::metrics::TieringMetrics;
 use super::mode::TieringMode;
 use super::needs::Needs;
@@ -76,6 +76,10 @@ pub trait TieringHost: Send + Sync {
     /// What was saved with the last epoch of what moved a short time ago; `None` where that was never saved.
     fn load_holds(&self) -> Result<Option<Vec<u8>>> {
         Ok(None)
+    }
+    /// Adds rows to the moves of an epoch, after those that it has; they get their numbers. Epoch 0 is before the first.
+    fn append_moves(&self, _epoch: u64, _moves: Vec<MoveRecord>) -> Result<()> {
+        Ok(())
     }
     /// Makes the heat of tables durable, replacing what was saved for each.
     fn save_heat(&self, tables: Vec<(TableId, Vec<u8>)>) -> Result<()>;
@@ -452,13 +456,16 @@ impl Tiering {
         &self.shared.metrics
     }
 
-    /// Folds the counters and saves the heat: call before the store closes.
+    /// Folds the counters, saves the heat, and logs what rounds did since the last epoch: call before the store closes.
     pub fn checkpoint(&self) -> Result<()> {
-        let _turn = self.shared.turn.lock();
+        let turn = self.shared.turn.lock();
         let host = self.shared.host()?;
         let tables = host.tables();
         self.shared.observe(&mut self.shared.heat.write(), &tables);
-        self.shared.save_heat(host.as_ref(), &tables)
+        self.shared.save_heat(host.as_ref(), &tables)?;
+        let last = turn.map_or_else(|| host.last_epoch(), Ok)?;
+        let merged = self.shared.merged(host.as_ref(), Until::Stop(last), 0);
+        if merged.is_empty() { Ok(()) } else { host.append_moves(last, merged) }
     }
 }
 
@@ -576,7 +583,7 @@ impl Shared {
             self.metrics.dry_runs.fetch_add(1, Ordering::Relaxed);
             return Ok(report);
         }
-        let merged = self.merged(host, &report.epoch, report.moves.len());
+        let merged = self.merged(host, Until::Epoch(id), report.moves.len());
         report.moves.extend(merged);
         self.note_given_way(&main.inputs, &main.plan);
         // Should a part of it not be saved, its number is not given again.

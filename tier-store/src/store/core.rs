@@ -369,6 +369,20 @@ impl TieringHost for Core {
         self.catalog.commit(commit)
     }
 
+    fn append_moves(&self, epoch: u64, moves: Vec<MoveRecord>) -> Result<()> {
+        let mut next = 0;
+        self.catalog.scan_back(Space::Moves, &key(&[epoch]), |k, _| {
+            next = crate::catalog::key_part(k, 1) + 1;
+            Ok(false)
+        })?;
+        let mut commit = Commit::default();
+        for (number, mut record) in (next..).zip(moves) {
+            record.number = number as u32;
+            commit.put(Space::Moves, key(&[epoch, number]), json(&record)?);
+        }
+        self.catalog.commit(commit)
+    }
+
     fn save_picture(&self, epoch: u64, picture: &Picture) -> Result<()> {
         let mut commit = Commit::default();
         commit.put(Space::Placements, key(&[epoch]), encode(picture)?);

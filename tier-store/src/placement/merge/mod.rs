@@ -22,6 +22,7 @@ use super::policy::PolicyKind;
 
 pub(super) use offers::Offers;
 pub(super) use round::Merging;
+pub(super) use tally::Until;
 
 /// What may come into memory between epochs because it was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::ledger::{Ledger, Now, Stamp, Uses, Victim};
 use super::recent::Recent;
-use super::tally::Tally;
+use super::tally::{Moved, Tally, Until, Weighed};
 use super::{MergeKind, Rank};
 use crate::error::{Error, Result};
 use crate::heat::decay::SegmentKey;
@@ -14,7 +14,7 @@ use crate::migrate::{Outcome, Relocation, try_move, try_promote};
 use crate::placement::epoch::SegmentInput;
 use crate::placement::mode::TieringMode;
 use crate::placement::policy::PolicyKind;
-use crate::placement::record::{EpochRecord, MoveRecord};
+use crate::placement::record::MoveRecord;
 use crate::placement::survey::tier_names;
 use crate::placement::tiering::{Shared, TableSnapshot, TieringHost};
 use crate::tier::TierId;
@@ -49,6 +49,9 @@ impl Merging {
         self.tally.renumber(position);
     }
 }
+
+/// There is room for a segment: what it was weighed against, if it was.
+struct Room(Option<Weighed>);
 
 /// What became of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -184,37 +187,39 @@ impl Shared {
         let home = TierId(host.memory_tiers().len() as u8);
         for tier in (0..home.0).map(TierId) {
             let open = duty.allows(tier) && duty.preferred.is_none_or(|preferred| preferred == tier);
-            if open && self.make_room((&now, tier), (ledger, merging), &input) {
-                return Some(self.promote((&now, tier), (ledger, merging), (read, &input)));
+            let room = open.then(|| self.make_room((&now, tier), (ledger, merging), &input)).flatten();
+            if let Some(room) = room {
+                return Some(self.promote((&now, tier), (ledger, merging), (read, &input, room)));
             }
         }
         Some(Fate::Declined)
     }
 
-    /// True when there is room for a segment on a tier, or was made.
+    /// What a segment was weighed against, when there is room for it on a tier, or was made; `None`: it has none.
     fn make_room(
         &self,
         (now, tier): (&Now<'_>, TierId),
         (ledger, merging): (&mut Ledger, &mut Merging),
         input: &SegmentInput,
-    ) -> bool {
+    ) -> Option<Room> {
         let memory = now.host.memory_tiers();
-        let Some(target) = memory.get(usize::from(tier.0)) else { return false };
+        let target = memory.get(usize::from(tier.0))?;
         let (account, charged_bytes) = (target.account(), input.charged_on(tier));
         if charged_bytes > account.limit_bytes() {
-            return false;
+            return None;
         }
         let lacking_bytes = (account.used_bytes() + charged_bytes).saturating_sub(account.limit_bytes());
         let worth_us = match self.options.merge.kind {
             MergeKind::Selective => ledger.net_us(input, tier),
             _ => f64::INFINITY,
         };
+        let weighed = |lost_us: f64| worth_us.is_finite().then_some(Weighed { lost_us, margin_us: worth_us - lost_us });
         if lacking_bytes == 0 || worth_us <= 0.0 {
-            return worth_us > 0.0;
+            return (worth_us > 0.0).then(|| Room(weighed(0.0)));
         }
         // What lies somewhere stays there under this one.
         if self.policy.kind() == PolicyKind::Static {
-            return false;
+            return None;
         }
         let (mut victims, mut freed_bytes, mut lost_us) = (Vec::new(), 0, 0.0);
         while freed_bytes < lacking_bytes && lost_us < worth_us && victims.len() < MOST_VICTIMS {
@@ -225,11 +230,11 @@ impl Shared {
         }
         if freed_bytes < lacking_bytes || lost_us >= worth_us {
             victims.into_iter().for_each(|victim| ledger.push(tier, victim.place));
-            return false;
+            return None;
         }
         victims.into_iter().for_each(|victim| self.evict((now, tier), (ledger, merging), victim));
         // Somebody may still read what lay there.
-        target.has_room(input.bytes)
+        target.has_room(input.bytes).then(|| Room(weighed(lost_us)))
     }
 
     /// Takes a segment off its tier: to a slower one in memory with free room, else to its home.
@@ -247,7 +252,8 @@ impl Shared {
         match try_move(&memory, now.host.home(), &relocation) {
             Ok(Outcome::Moved) => {
                 let took_us = self.clock.now_us().saturating_sub(start_us);
-                merging.tally.add((from, to), bytes, -loss_us, (self.clock.unix_us(), took_us));
+                let (benefit_us, unix_us) = (-loss_us, self.clock.unix_us());
+                merging.tally.add((from, to), Moved { bytes, benefit_us, weighed: None, unix_us, took_us });
                 self.metrics.moved(from, to, bytes);
                 self.metrics.merge.made_room.fetch_add(1, Ordering::Relaxed);
                 self.metrics.merge.made_room_bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -263,7 +269,7 @@ impl Shared {
         &self,
         (now, to): (&Now<'_>, TierId),
         (ledger, merging): (&mut Ledger, &mut Merging),
-        (read, input): (&ReadColumn, &SegmentInput),
+        (read, input, Room(weighed)): (&ReadColumn, &SegmentInput, Room),
     ) -> Fate {
         let (memory, home) = (now.host.memory_tiers(), now.host.home());
         let from = TierId(memory.len() as u8);
@@ -284,24 +290,20 @@ impl Shared {
             merging.free_at_us = merging.free_at_us.max(start_us) + input.bytes * 1_000_000 / rate.max(1);
         }
         let (benefit_us, took_us) = (ledger.benefit_us(input, to), now_us.saturating_sub(start_us));
-        merging.tally.add((from, to), input.bytes, benefit_us, (self.clock.unix_us(), took_us));
+        let (bytes, unix_us) = (input.bytes, self.clock.unix_us());
+        merging.tally.add((from, to), Moved { bytes, benefit_us, weighed, unix_us, took_us });
         self.metrics.moved(from, to, input.bytes);
         self.metrics.merge.promoted_bytes.fetch_add(input.bytes, Ordering::Relaxed);
         ledger.promoted((&read.chunk, read.column), (input, to), (&mut merging.uses, now));
         Fate::Promoted
     }
 
-    /// What rounds did since the last call, to be logged with an epoch; the numbers of the rows begin at `first`.
-    pub(in crate::placement) fn merged(
-        &self,
-        host: &dyn TieringHost,
-        epoch: &EpochRecord,
-        first: usize,
-    ) -> Vec<MoveRecord> {
+    /// What rounds did since the last call, to be logged; the numbers of the rows begin at `first`.
+    pub(in crate::placement) fn merged(&self, host: &dyn TieringHost, until: Until, first: usize) -> Vec<MoveRecord> {
         let options = &self.options.merge;
         let names = tier_names(host);
         let name = |tier: TierId| names.get(usize::from(tier.0)).cloned().unwrap_or_default();
         let rank = Rank::of(options.kind, self.policy.kind());
-        self.merging.lock().tally.rows((options, rank), (epoch, first as u32), name)
+        self.merging.lock().tally.rows((options, rank), (until, first as u32), name)
     }
 }

@@ -199,9 +199,67 @@ fn an_epoch_logs_a_row_for_each_direction() {
     );
     assert_eq!(rows[1].reason, "promoted on read: 4 segments since the epoch before, read from ssd; merge = always");
     assert!(rows[1].benefit_us > 0.0 && rows[0].benefit_us < 0.0);
+    let unweighed = "no price and no second tier was weighed";
+    assert_eq!(
+        [&rows[0].condition, &rows[1].condition],
+        [
+            &format!("a segment stays on dram when it is read later than others there; {unweighed}"),
+            &format!("a segment stays on ssd when it is not read as a whole; {unweighed}, merge = always")
+        ]
+    );
+    assert!(rows.iter().all(|row| row.price_ns_per_byte.is_none() && row.runner_up.is_none()));
     let numbers: Vec<u32> = setup.host.saved.lock().epochs[0].moves.iter().map(|record| record.number).collect();
     assert_eq!(numbers, (0..numbers.len() as u32).collect::<Vec<_>>());
     assert!(setup.epoch().iter().all(|record| record.table != SEVERAL), "each is logged once");
+}
+
+#[test]
+fn what_was_weighed_is_in_the_row() {
+    let setup = Setup::new(THREE, MergeKind::Selective, PolicyKind::Optimal, 100.0);
+    [(0, 50), (1, 40), (2, 30), (3, 60)].into_iter().for_each(|(chunk, reads)| setup.host.read(chunk, reads));
+    assert_eq!(setup.scans(&[0, 1, 2]), [0, 1, 2]);
+    assert_eq!(setup.scans(&[3]), [0, 1, 3]);
+    let rows: Vec<_> = setup.epoch().into_iter().filter(|record| record.table == SEVERAL).collect();
+    let [left, came] = &rows[..] else { panic!("{rows:?}") };
+    // Of four that came one had to be paid for: by what that saved which left.
+    let paid_ns = -left.benefit_us * 1e3 / came.bytes as f64;
+    assert!((came.price_ns_per_byte.unwrap() - paid_ns).abs() < 0.05 * paid_ns, "{came:?} {left:?}");
+    let margin_us = came.runner_up_us.unwrap();
+    assert_eq!(came.runner_up.as_deref(), Some("ssd"));
+    assert!(margin_us > 0.0 && margin_us < came.benefit_us + left.benefit_us, "its copy costs too: {came:?}");
+    let least =
+        "a segment stays on ssd when it saves no more on dram than what has to make room, its copy included; the least";
+    assert!(came.condition.starts_with(least), "{}", came.condition);
+    assert!(
+        left.condition.starts_with("a segment stays on dram when it saves more per byte than others there; of these")
+    );
+    assert_eq!((left.price_ns_per_byte, &left.runner_up), (None, &None));
+}
+
+#[test]
+fn what_came_after_the_last_epoch_is_logged_at_the_stop() {
+    let setup = Setup::cache(THREE, PolicyKind::Lru);
+    setup.scans(&[0]);
+    let before = setup.epoch().len();
+    setup.scans(&[1, 2, 3]);
+    setup.tiering.stop();
+    setup.tiering.checkpoint().unwrap();
+    setup.tiering.checkpoint().unwrap();
+    let moves = setup.host.saved.lock().epochs[0].moves.clone();
+    let late: Vec<_> =
+        moves[before..].iter().map(|row| (row.number as usize, row.segments, row.reason.as_str())).collect();
+    let since = "after this epoch, until the server stopped";
+    assert_eq!(
+        late,
+        [
+            (
+                before,
+                1,
+                &*format!("made room for what was promoted on read: 1 segment {since}; the least recently read first")
+            ),
+            (before + 1, 3, &*format!("promoted on read: 3 segments {since}, read from ssd; merge = always")),
+        ]
+    );
 }
 
 #[test]

@@ -58,11 +58,27 @@ fn a_lowered_budget_drops_what_was_used_longest_ago_at_once_and_says_so() {
         "memory pressure: dram is 15.9 KiB over its budget of 16.1 KiB; costs 20.5, among the least: nothing to write, \
          0.01 of 8.0 KiB by its place in the order of last use, 1 of 4"
     );
+    let unweighed = "no price and no second tier was weighed, only last use and size";
+    let conditions: Vec<_> = moves.iter().map(|record| record.condition.as_str()).collect();
+    assert_eq!(conditions, [15.9, 7.9].map(|more| format!("stays when dram has {more} KiB more; {unweighed}")));
+    assert!(moves.iter().all(|record| record.price_ns_per_byte.is_none() && record.runner_up.is_none()));
     let saved = host.saved.lock().epochs.last().unwrap().clone();
     assert_eq!((saved.epoch.id, saved.moves.len()), (5, 2));
     assert_eq!(saved.epoch.prices[0].planned_bytes, 2 * ONE);
     assert!(relieve(&tiering, Need::Budget).is_empty());
     assert_eq!(tiering.run_epoch(EpochRequest::now("test")).unwrap().epoch.id, 6);
+}
+
+#[test]
+fn the_condition_of_a_victim_is_what_it_would_have_taken() {
+    let left = |more: u64| {
+        let (host, tiering) = aged();
+        tiering.set_budget("dram", 2 * ONE + 100 + more).unwrap();
+        relieve(&tiering, Need::Budget);
+        host.resident()
+    };
+    // 7.9 KiB as in the sentence above, in bytes.
+    assert_eq!([left(ONE - 101), left(ONE - 100)], [vec![2, 3], vec![1, 2, 3]]);
 }
 
 #[test]
@@ -125,6 +141,11 @@ fn a_load_takes_only_what_nobody_read_for_long() {
     let moves = relieve(&tiering, Need::Load(3 * ONE));
     assert_eq!(moves.iter().map(|record| record.chunk).collect::<Vec<_>>(), [0], "0 was read five epochs ago");
     assert!(moves[0].reason.contains("a load needs 24.0 KiB of dram"), "{}", moves[0].reason);
+    let condition = &moves[0].condition;
+    assert!(
+        condition.starts_with("stays when dram has 24.0 KiB more free, or when it was read within the last 4 epochs; "),
+        "{condition}"
+    );
     let turn = tiering.shared.turn.lock();
     assert!(relieve(&tiering, Need::Load(3 * ONE)).is_empty(), "an epoch under way decides better");
     drop(turn);
