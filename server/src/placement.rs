@@ -56,10 +56,10 @@ enum Action {
         #[command(flatten)]
         output: Output,
     },
-    /// Drop all pins of a table
+    /// Drop the pin of just these columns and chunks; without any, all pins of the table
     Unpin {
-        /// schema.table, or a table of schema public
-        table: String,
+        #[command(flatten)]
+        scope: Scope,
         #[command(flatten)]
         output: Output,
     },
@@ -142,10 +142,13 @@ pub fn run(options: &Options) -> Result<()> {
         Action::Pin { scope, to, output } => make("pin", scope, to, output),
         Action::Exclude { scope, from, output } => make("exclude", scope, from, output),
         Action::Prefer { scope, on, output } => make("prefer", scope, on, output),
-        Action::Unpin { table, output } => dropped(&format!("{}?kind=pin", path(table)), output),
+        Action::Unpin { scope, output } => {
+            let order = with_scope(json!({}), scope);
+            show_dropped(output.server.request("POST", &table_path(&scope.table, "unpin"), Some(&order))?, output)
+        }
         Action::Drop { table, rule, output, .. } => {
             let one = rule.map_or_else(String::new, |rule| format!("/{rule}"));
-            dropped(&format!("{}{one}", path(table)), output)
+            show_dropped(output.server.request("DELETE", &format!("{}{one}", path(table)), None)?, output)
         }
         Action::Hand(action) => hand::run(action),
     }
@@ -195,8 +198,7 @@ fn with_scope(mut order: Value, scope: &Scope) -> Value {
     order
 }
 
-fn dropped(path: &str, output: &Output) -> Result<()> {
-    let answer = output.server.request("DELETE", path, None)?;
+fn show_dropped(answer: Value, output: &Output) -> Result<()> {
     if output.json {
         return print_json(&answer);
     }

@@ -291,6 +291,37 @@ def test_orders_move_once_and_say_what_became_of_it(server):
     assert rows(server, f"warm up t columns (k) where k >= {1_000_000 * STEP}")[0]["outcome"] == "moved to dram"
 
 
+def test_an_epoch_under_way_can_be_cancelled(server, tmp_path):
+    """The loop's epoch after a restart copies slowly; it is ended in SQL, over HTTP and on the command line."""
+    at = ["--http-addr", server.http]
+    none = "no epoch is under way, so there is nothing to cancel"
+    assert none in refused(server, "cancel epoch")
+    with pytest.raises(RuntimeError, match="400.*" + none):
+        server.request("POST", "/api/v1/epochs/cancel")
+    said = terrace("placement", "cancel-epoch", *at, check=False)
+    assert said.returncode == 1 and none in said.stderr, said
+    assert server.request("GET", "/api/v1/placement")["epoch_under_way"] is None
+    read(server, "k", times=30)
+    server.epoch()
+    server.stop()
+    words = [lambda new: rows(new, "cancel epoch"),
+             lambda new: new.request("POST", "/api/v1/epochs/cancel"),
+             lambda new: terrace("placement", "cancel-epoch", "--http-addr", new.http).stdout]
+    for say in words:
+        # A column of a chunk takes eight seconds at this rate.
+        with Server(tmp_path / "data", *ARGUMENTS, "--set", "tiering.rate_limit=64KiB") as new:
+            eventually(lambda: new.request("GET", "/api/v1/placement")["epoch_under_way"] is not None)
+            epoch = new.request("GET", "/api/v1/placement")["epoch_under_way"]
+            assert f"epoch {epoch} is under way" in terrace("placement", "mode", "--http-addr", new.http).stdout
+            say(new)
+            eventually(lambda: new.request("GET", "/api/v1/placement")["epoch_under_way"] is None)
+            log = rows(new, f"select status, why_skipped from system.moves where epoch = {epoch}")
+            assert {"status": "skipped", "why_skipped": "cancelled"} in log, log
+            assert len([row for row in log if row["status"] == "done"]) <= 2, log
+            assert rows(new, "select count(*) as n from t") == [{"n": ROWS}]
+            new.stop()
+
+
 def test_the_log_says_what_moves_brought_survives_and_is_exported(server, tmp_path):
     read(server, "x", 8)
     server.budget("dram", "1600KiB")
@@ -311,6 +342,7 @@ def test_the_log_says_what_moves_brought_survives_and_is_exported(server, tmp_pa
     epoch, = rows(server, f"select * from system.epochs where epoch = {moved}")
     assert epoch["measured_us"] > 0 and epoch["predicted_us"] > 0 and epoch["prediction_error"] < 1, epoch
     assert epoch["dram_price_ns_per_byte"] is not None and epoch["nvm_price_ns_per_byte"] is None, epoch
+    assert json.loads(epoch["prices_ns_per_byte"]) == {"dram": epoch["dram_price_ns_per_byte"]}
     with urllib.request.urlopen(f"http://{server.http}/metrics") as metrics:
         text = metrics.read().decode()
     assert 'terrace_epoch_benefit_seconds{source="measured"}' in text and "terrace_epoch_prediction_error_ratio" in text
@@ -333,4 +365,3 @@ def test_the_log_says_what_moves_brought_survives_and_is_exported(server, tmp_pa
             assert [row["reason"] for row in exported] == [line["reason"] for line in order]
         with pytest.raises(Exception, match="400"):
             urllib.request.urlopen(f"http://{server.http}/api/v1/moves/export?format=xml")
-    assert json.loads(epoch["prices_ns_per_byte"]) == {"dram": epoch["dram_price_ns_per_byte"]}

@@ -197,7 +197,22 @@ def test_http_and_command_line_say_the_same(server):
     assert wrong.returncode == 1 and "tape" in wrong.stderr, wrong.stderr
     assert terrace("placement", "drop", "t", *at, check=False).returncode == 2
     assert "rule 3" in terrace("placement", "drop", "t", "--rule", "3", *at).stdout
-    assert terrace("placement", "unpin", "t", *at).stdout == "dropped: rule 1, 2\n"
+    # Just one of them, by its scope; the same words as in SQL.
+    refused = terrace("placement", "unpin", "t", "--columns", "x", *at, check=False)
+    assert refused.returncode == 1 and "has no pin of just this scope" in refused.stderr, refused.stderr
+    with pytest.raises(RuntimeError, match="404.*has no pin of just this scope"):
+        server.request("POST", "/api/v1/tables/t/unpin", {"columns": ["s", "x"], "where": "k < 1001"})
+    with pytest.raises(RuntimeError, match="400.*not both"):
+        server.request("POST", "/api/v1/tables/t/unpin", {"chunks": [{"first": 1}], "where": "k < 1001"})
+    scope = {"columns": ["s", "x"], "where": "k < 1000"}
+    assert server.request("POST", "/api/v1/tables/t/unpin", scope) == {"dropped": [2]}
+    terrace("placement", "pin", "t", "--columns", "x", "--chunks", f"{last}", "--to", "nvm", *at)
+    assert terrace("placement", "unpin", "t", "--columns", "x", "--chunks", f"{last}", *at).stdout == "dropped: rule 5\n"
+    terrace("placement", "pin", "t", "--where", "k < 1000", "--to", "dram", *at)
+    assert terrace("placement", "unpin", "t", "--where", "k < 1000", *at).stdout == "dropped: rule 6\n"
+    terrace("placement", "pin", "t", "--columns", "x", "--to", "nvm", *at)
+    assert terrace("placement", "unpin", "t", *at).stdout == "dropped: rule 1, 7\n"
+    assert server.request("POST", "/api/v1/tables/t/unpin", {}) == {"dropped": []}
     assert json.loads(terrace("placement", "drop", "t", "--all", "--json", *at).stdout) == {"dropped": [4]}
     assert "no placement rules" in terrace("placement", "list", *at).stdout
     help_text = terrace("placement", "pin", "--help").stdout

@@ -3,7 +3,7 @@
 //! ```text
 //!   EXPLAIN PLACEMENT t [scope]            scope = [COLUMNS (a, b)] [CHUNKS 3 TO 9, 12 | WHERE p], as of placement rules
 //!   EXPLAIN PLACEMENT query
-//!   EPOCH NOW | EPOCH DRY RUN
+//!   EPOCH NOW | EPOCH DRY RUN | CANCEL EPOCH
 //!   BRING BACK t [scope] TO tier
 //!   WARM UP t [scope]
 //!   ROLL BACK PLACEMENT TO EPOCH n
@@ -59,6 +59,7 @@ pub(super) enum Asked {
 /// What is said to the tiering loop.
 #[derive(Debug, Clone)]
 pub(super) enum Said {
+    CancelEpoch,
     Freeze,
     Unfreeze,
     Mode(TieringMode),
@@ -67,7 +68,7 @@ pub(super) enum Said {
 
 /// True for the statements of this file; `tokens` without white space.
 pub(super) fn is_hand(tokens: &[&Token]) -> bool {
-    const STARTS: [&[&str]; 11] = [
+    const STARTS: [&[&str]; 12] = [
         &["explain", "placement"],
         &["epoch", "now"],
         &["epoch", "dry"],
@@ -79,6 +80,7 @@ pub(super) fn is_hand(tokens: &[&Token]) -> bool {
         &["unfreeze"],
         &["alter", "system"],
         &["epoch"],
+        &["cancel", "epoch"],
     ];
     let starts = |words: &&[&str]| {
         words.len() <= tokens.len() && words.iter().zip(tokens).all(|(word, token)| is_word(token, word))
@@ -153,6 +155,10 @@ fn statement(parser: &mut Parser<'_>) -> Result<Result<Parsed>, ParserError> {
         }
         return parser.expected("EPOCH NOW or EPOCH DRY RUN", parser.peek_token());
     }
+    if take_word(parser, "cancel") {
+        let _ = take_word(parser, "epoch");
+        return Ok(Ok(said(Said::CancelEpoch)));
+    }
     if take_word(parser, "bring") {
         // A table may have the name BACK.
         let another = matches!(parser.peek_nth_token_ref(1).token, Token::Word(_) | Token::DoubleQuotedString(_));
@@ -218,6 +224,7 @@ impl Said {
         let store = Arc::clone(session.engine().store());
         let say = move || {
             match &self {
+                Self::CancelEpoch => _ = store.tiering().cancel_epoch()?,
                 Self::Freeze => store.tiering().freeze()?,
                 Self::Unfreeze => store.tiering().unfreeze()?,
                 Self::Mode(mode) => store.tiering().set_mode(*mode)?,
@@ -395,6 +402,7 @@ mod tests {
             ("warm up t where d >= '2026-01-01'", false),
             ("roll back placement to epoch 12", false),
             ("rollback placement to epoch 12", false),
+            ("cancel epoch;", true),
             ("freeze placement", true),
             ("unfreeze placement;", true),
             ("alter system set tiering = advise", true),
@@ -415,6 +423,7 @@ mod tests {
             ("explain placement t u", "EOF"),
             ("epoch", "EPOCH NOW"),
             ("bring t", "TO tier"),
+            ("cancel epoch 3", "EOF"),
             ("freeze", "PLACEMENT"),
             ("roll back placement", "TO EPOCH"),
             ("alter system set tiering = maybe", "auto, advise or off"),

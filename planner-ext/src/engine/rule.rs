@@ -217,10 +217,9 @@ pub(super) async fn run(session: &Session, command: &RuleCommand) -> Result<u64>
     }
     let done = match &command.action {
         Action::Make(order) => engine.add_placement_rule(&name, order.clone()).await.map(drop),
-        Action::Unpin(None) => engine.drop_placement_rules(&name, RuleChoice::Pins).await.map(drop),
         Action::Drop(number) => engine.drop_placement_rules(&name, RuleChoice::Number(*number)).await.map(drop),
         Action::DropAll => engine.drop_placement_rules(&name, RuleChoice::All).await.map(drop),
-        Action::Unpin(Some(scope)) => engine.unpin(&name, scope).await,
+        Action::Unpin(scope) => engine.unpin(&name, scope.as_ref()).await.map(drop),
     };
     match done {
         Err(error) if error.kind() == ErrorKind::NotFound && engine.store.table(&name).is_err() => {
@@ -252,10 +251,16 @@ impl Engine {
         self.blocking(move || Ok(store.drop_rules(&name, &choice)?)).await
     }
 
-    async fn unpin(&self, name: &TableName, scope: &ScopeOrder) -> Result<()> {
+    /// Drops the pin of just this scope, without one all pins of the table, and returns what it dropped.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] for table and column, and when no pin has this scope; [`ErrorKind::InvalidArgument`] as of
+    /// [`Engine::add_placement_rule`].
+    pub async fn unpin(&self, name: &TableName, scope: Option<&ScopeOrder>) -> Result<Vec<Rule>> {
+        let Some(scope) = scope else { return self.drop_placement_rules(name, RuleChoice::Pins).await };
         let (columns, rows) = self.scope(name, scope)?;
         let dropped = self.drop_placement_rules(name, RuleChoice::PinsOf { columns, rows }).await;
-        dropped.map(drop).map_err(|error| match error.kind() {
+        dropped.map_err(|error| match error.kind() {
             ErrorKind::NotFound => {
                 let message = format!(
                     "'{}' has no pin of just this scope; system.placement_rules lists its rules, and ALTER TABLE .. DROP \

@@ -21,6 +21,8 @@ pub struct Placement {
     frozen: bool,
     /// Since when, in microseconds since the Unix epoch.
     frozen_unix_us: Option<u64>,
+    /// The epoch or order that is under way.
+    epoch_under_way: Option<u64>,
     /// Tables with another mode than auto.
     tables: Vec<TableTiering>,
 }
@@ -99,6 +101,7 @@ fn now(state: &AppState) -> Placement {
         mode: control.mode,
         frozen: control.frozen_unix_us.is_some(),
         frozen_unix_us: control.frozen_unix_us,
+        epoch_under_way: state.store().tiering().under_way(),
         tables: others.map(|(table, mode)| TableTiering { table, mode }).collect(),
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use axum::extract::rejection::JsonRejection;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use terrace_tier_store::placement::{EpochRecord, EpochReport, EpochRequest};
 
 use super::page::{Page, Paged};
@@ -39,4 +39,18 @@ pub async fn run(
             Ok(Json(state.store().tiering().run_epoch(request)?))
         })
         .await
+}
+
+/// An epoch that was cancelled.
+#[derive(Debug, Serialize)]
+pub struct Cancelled {
+    /// Its number.
+    cancelled: u64,
+}
+
+/// `POST /api/v1/epochs/cancel`: ends the epoch or order under way after the move it is at.
+pub async fn cancel(State(state): State<Arc<AppState>>) -> Result<Json<Cancelled>> {
+    let cancelled = state.store().tiering().cancel_epoch()?;
+    tracing::info!(cancelled, "epoch cancelled over HTTP");
+    Ok(Json(Cancelled { cancelled }))
 }

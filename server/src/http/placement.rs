@@ -79,6 +79,11 @@ pub struct NewScope {
 }
 
 impl NewScope {
+    /// True when nothing is left out.
+    fn is_all(&self) -> bool {
+        self.columns.is_none() && self.chunks.is_none() && self.condition.is_none()
+    }
+
     pub(super) fn order(self) -> Result<ScopeOrder> {
         let rows = match (self.chunks, self.condition) {
             (Some(_), Some(_)) => return Err(Problem::bad_request("give chunks or where, not both")),
@@ -173,6 +178,18 @@ pub async fn clear(
     };
     let table = table_name(&state, &name)?;
     dropped(&table, state.engine.drop_placement_rules(&table, choice).await?)
+}
+
+/// `POST /api/v1/tables/{name}/unpin`: drops the pin of just this scope; without one all pins.
+pub async fn unpin(
+    State(state): State<Arc<AppState>>,
+    Path(name): Path<String>,
+    scope: std::result::Result<Json<NewScope>, JsonRejection>,
+) -> Result<Json<Dropped>> {
+    let Json(scope) = scope?;
+    let table = table_name(&state, &name)?;
+    let scope = if scope.is_all() { None } else { Some(scope.order()?) };
+    dropped(&table, state.engine.unpin(&table, scope.as_ref()).await?)
 }
 
 /// `DELETE /api/v1/tables/{name}/placement-rules/{rule}`

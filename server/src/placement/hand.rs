@@ -36,6 +36,11 @@ pub(super) enum Action {
         #[command(flatten)]
         output: Output,
     },
+    /// End the epoch or order under way after the move it is at; what was moved stays
+    CancelEpoch {
+        #[command(flatten)]
+        output: Output,
+    },
     /// Bring segments to a tier now, once; a later epoch may find a better use for the room
     BringBack {
         #[command(flatten)]
@@ -158,6 +163,7 @@ struct Move {
 struct Placement {
     mode: String,
     frozen: bool,
+    epoch_under_way: Option<u64>,
     tables: Vec<TableTiering>,
 }
 
@@ -175,6 +181,14 @@ pub(super) fn run(action: &Action) -> Result<()> {
         Action::Epoch { dry_run, output } => {
             let answer = output.server.request("POST", "/api/v1/epochs", Some(&json!({ "dry_run": dry_run })))?;
             show(output, answer, |answer| list(answer, "moves", move_line, "nothing to move"))
+        }
+        Action::CancelEpoch { output } => {
+            let answer = output.server.request("POST", "/api/v1/epochs/cancel", None)?;
+            show(output, answer, |answer| {
+                let epoch = answer.get("cancelled").and_then(Value::as_u64).unwrap_or_default();
+                println!("epoch {epoch} ends after the move it is at; system.moves says what was not done");
+                Ok(())
+            })
         }
         Action::BringBack { scope, to, output } => {
             order(&table_path(&scope.table, "bring-back"), &with_scope(json!({ "tier": to }), scope), output)
@@ -259,6 +273,9 @@ fn list<T: serde::de::DeserializeOwned>(
 fn placement_lines(answer: Value) -> Result<()> {
     let placement: Placement = parse(answer)?;
     println!("tiering is {}{}", placement.mode, if placement.frozen { "; placement is frozen" } else { "" });
+    if let Some(epoch) = placement.epoch_under_way {
+        println!("epoch {epoch} is under way");
+    }
     placement.tables.iter().for_each(|table| println!("tiering of {} is {}", table.table, table.mode));
     Ok(())
 }

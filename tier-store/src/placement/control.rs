@@ -5,10 +5,12 @@
 //! copies with it. Statements, counters and dry runs go on. It holds until it is lifted, restarts included; after a
 //! restart all lies at home, and stays there.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use serde::{Deserialize, Serialize};
 
 use super::mode::TieringMode;
-use super::tiering::Tiering;
+use super::tiering::{Shared, Tiering};
 use crate::error::{Error, Result};
 
 /// What users said about the loop; durable.
@@ -91,6 +93,23 @@ impl Tiering {
         Ok(())
     }
 
+    /// The epoch or order that is under way.
+    pub fn under_way(&self) -> Option<u64> {
+        Some(self.shared.under_way.load(Ordering::Relaxed)).filter(|epoch| *epoch > 0)
+    }
+
+    /// Ends the epoch or order under way after the move it is at, and says which; what was moved stays, the rest is logged
+    /// as skipped.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when none is under way.
+    pub fn cancel_epoch(&self) -> Result<u64> {
+        let nothing = || Error::Invalid("no epoch is under way, so there is nothing to cancel".into());
+        let epoch = self.under_way().ok_or_else(nothing)?;
+        self.cancel();
+        Ok(epoch)
+    }
+
     fn change(&self, change: impl FnOnce(&mut Control)) -> Result<()> {
         let host = self.shared.host()?;
         let mut control = self.shared.control.write();
@@ -99,5 +118,22 @@ impl Tiering {
         host.save_control(&next)?;
         *control = next;
         Ok(())
+    }
+}
+
+impl Shared {
+    /// Epoch `id` is under way as long as the guard lives.
+    pub(super) fn begin(&self, id: u64) -> UnderWay<'_> {
+        self.under_way.store(id, Ordering::Relaxed);
+        UnderWay(&self.under_way)
+    }
+}
+
+/// See [`Shared::begin`].
+pub(super) struct UnderWay<'a>(&'a AtomicU64);
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.0.store(0, Ordering::Relaxed);
     }
 }

@@ -144,6 +144,7 @@ impl Tiering {
         }
         shared.control.read().check_not_frozen()?;
         let id = turn.map_or_else(|| host.last_epoch(), Ok)? + 1;
+        let _under_way = shared.begin(id);
         let (unix_us, start_us) = (shared.clock.unix_us(), shared.clock.now_us());
         let tables = sorted(host);
         let seen = shared.seen_heat(&tables, true);

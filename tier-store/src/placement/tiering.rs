@@ -239,6 +239,8 @@ pub(super) struct Shared {
     pub(super) control: RwLock<Control>,
     pub(super) measuring: Mutex<Measuring>,
     pub(super) cancel: AtomicBool,
+    /// Number of the epoch or order that is under way; 0: none. Dry runs change nothing and are none.
+    pub(super) under_way: AtomicU64,
     /// An epoch is under way; an order that has the turn is none.
     pub(super) in_epoch: AtomicBool,
     /// That it is one of the loop's own: it gives way to one that somebody asks for.
@@ -288,6 +290,7 @@ impl Tiering {
             control: RwLock::default(),
             measuring: Mutex::default(),
             cancel: AtomicBool::new(false),
+            under_way: AtomicU64::new(0),
             in_epoch: AtomicBool::new(false),
             in_background: AtomicBool::new(false),
             signal: Mutex::default(),
@@ -562,6 +565,7 @@ impl Shared {
         last: &mut Option<u64>,
     ) -> Result<EpochReport> {
         let id = last.map_or_else(|| host.last_epoch(), Ok)? + 1;
+        let _under_way = (!request.dry_run).then(|| self.begin(id));
         let mut tables = host.tables();
         tables.sort_by_key(|table| table.id);
         let (unix_us, start_us) = (self.clock.unix_us(), self.clock.now_us());

@@ -179,6 +179,32 @@ fn nothing_moves_while_frozen() {
 }
 
 #[test]
+fn an_epoch_under_way_is_cancelled_after_the_move_it_is_at() {
+    let host = FakeHost::new(THREE, Arc::default());
+    let tiering = host.tiering();
+    let none = "no epoch is under way, so there is nothing to cancel";
+    let refused = |tiering: &Tiering| tiering.cancel_epoch().unwrap_err().to_string();
+    assert!(refused(&tiering).contains(none), "{}", refused(&tiering));
+    (2..7).for_each(|chunk| host.read(chunk, 10 * chunk as u32));
+    // The second move waits for seconds.
+    let slow = EpochRequest { bytes_per_s: Some(4000), ..EpochRequest::now("test") };
+    let report = std::thread::scope(|scope| {
+        let epoch = scope.spawn(|| tiering.run_epoch(slow).unwrap());
+        while host.resident().is_empty() {
+            std::thread::yield_now();
+        }
+        assert_eq!((tiering.under_way(), tiering.cancel_epoch().unwrap()), (Some(1), 1));
+        epoch.join().unwrap()
+    });
+    assert_eq!((report.epoch.moves_done, report.epoch.moves_skipped, host.resident()), (1, 2, vec![6]));
+    assert!(report.moves.iter().skip(1).all(|record| record.why.as_deref() == Some("cancelled")), "{report:?}");
+    assert!(tiering.under_way().is_none() && refused(&tiering).contains(none));
+    tiering.run_epoch(EpochRequest::dry_run("test")).unwrap();
+    // It does not reach the next one.
+    assert_eq!(tiering.run_epoch(EpochRequest::now("test")).unwrap().epoch.moves_done, 2);
+}
+
+#[test]
 fn orders_bring_back_warm_up_and_roll_back_within_the_budget() {
     let host = FakeHost::new(THREE, Arc::default());
     let tiering = host.tiering();
