@@ -141,6 +141,24 @@ def test_a_query_is_explained_without_being_run(server):
     server.budget("dram", "0")
     sql = f"select sum(x) from t where k between {150_000 * STEP} and {199_990 * STEP}"
     for _ in range(20):  # so that it pays whatever calibration measured on a busy machine
+def test_a_segment_without_bytes_is_explained_in_a_sentence(server):
+    server.query("alter table t add column added int default 7")
+    server.query("alter table t pin columns (added) to dram")
+    said = rows(server, "explain placement t columns (k, added)")
+    chunks = [chunk for chunk in chunk_ids(server) for _ in "ka"]
+    assert [row["chunk"] for row in said] == chunks and [row["column_name"] for row in said[:2]] == ["k", "added"], said
+    whys = {row["why"] for row in said if row["column_name"] == "added"}
+    assert len(whys) == 1 and whys.pop().startswith("lies on no tier: the column was added after this chunk was written")
+    one = rows(server, f"explain placement t columns (added) chunks {chunks[0]}")
+    assert [(row["tier"], row["planned_tier"], row["bytes"], row["runner_up"]) for row in one] == [("none", "none", 0, None)]
+    text = terrace("placement", "explain", "t", "--columns", "added", "--http-addr", server.http).stdout
+    assert text.count("added (0 B): lies on no tier") == len(chunk_ids(server)), text
+    # A chunk that is written anew has it like any other column.
+    server.query("update t set added = 8 where k = 0")
+    server.query("optimize t")
+    assert any(row["tier"] != "none" for row in rows(server, "explain placement t columns (added)"))
+
+
         server.query(sql)
     server.epoch()
     before = rows(server, "select sum(accesses) as n from system.segments")[0]["n"]

@@ -20,7 +20,7 @@ use super::tiering::{TableSnapshot, Tiering, TieringHost};
 use super::workload::Workload;
 use crate::error::{Error, Result};
 use crate::heat::decay::SegmentKey;
-use crate::table::{Chunk, ChunkSet, RuleRows, TableId};
+use crate::table::{Chunk, ChunkSet, ColumnId, RuleRows, TableId};
 
 /// Segments of one answer whose conditions are made sure of by planning.
 const CONFIRMED: usize = 32;
@@ -48,14 +48,14 @@ impl Tiering {
                 of_table && segment.zip(drawn.origins.get(*at)).is_some_and(|(s, o)| covers(o.1 as usize, s.key.column))
             })
             .collect();
-        if wanted.is_empty() && scope.rows != RuleRows::All {
+        let mut explanations = constants(found, &covers);
+        if wanted.is_empty() && explanations.is_empty() && scope.rows != RuleRows::All {
             let chunks: ChunkSet = found.chunks.iter().map(|entry| entry.chunk.id).collect();
             let chunks = if chunks.is_empty() { "none".to_owned() } else { chunks.to_string() };
             return Err(Error::Invalid(format!("no segment of {table} is in this scope; its chunks are {chunks}")));
         }
         let mut flips = Flips::new(&drawn.inputs, self.shared.options.effort);
         let note = self.note(found);
-        let mut explanations = Vec::with_capacity(wanted.len());
         for at in &wanted {
             let Some((mut explanation, names)) = explainer.explain(*at).zip(drawn.names(&tables, *at)) else {
                 continue;
@@ -72,9 +72,11 @@ impl Tiering {
             if let Some(note) = &note {
                 explanation.why = format!("{note}: {}", explanation.why);
             }
-            explanations.push(explanation);
+            let (_, chunk, column) = drawn.origins.get(*at).copied().unwrap_or_default();
+            explanations.push(((chunk, column), explanation));
         }
-        Ok(explanations)
+        explanations.sort_by_key(|(place, _)| *place);
+        Ok(explanations.into_iter().map(|(_, explanation)| explanation).collect())
     }
 
     /// What reading these columns (by position) of these chunks takes, and what would bring all of them into memory.
@@ -175,6 +177,21 @@ impl Tiering {
             (None, mode, _) => Some(format!("tiering is {mode}; were it moved")),
         }
     }
+}
+
+/// Explanations of segments that have no bytes, by positions of chunk and column.
+fn constants(table: &TableSnapshot, covers: &dyn Fn(usize, ColumnId) -> bool) -> Vec<((u32, u32), Explanation)> {
+    let segments = table.chunks.iter().enumerate().flat_map(|(position, entry)| {
+        let segments = entry.chunk.segments.iter().zip(entry.chunk.schema.fields()).enumerate();
+        segments.map(move |(column, (segment, field))| ((position, column), &entry.chunk, segment, field))
+    });
+    let constant = segments
+        .filter(|((position, _), _, segment, _)| segment.constant.is_some() && covers(*position, segment.column));
+    let explained = constant.map(|((position, column), chunk, _, field)| {
+        let place = (position as u32, column as u32);
+        (place, Explanation::of_constant((&table.name, chunk.id.0, field.name())))
+    });
+    explained.collect()
 }
 
 /// The tables, in the order in which epochs weigh them.

@@ -105,9 +105,9 @@ pub struct Explanation {
     pub column: String,
     /// Bytes of its image.
     pub bytes: u64,
-    /// Name of the tier it lies on.
+    /// Name of the tier it lies on; "none" for a segment that has no bytes.
     pub tier: String,
-    /// Name of the tier an epoch would place it on now.
+    /// Name of the tier an epoch would place it on now; as above.
     pub planned: String,
     /// Reads per epoch by pattern, decayed.
     pub heat: Vec<(Pattern, f64)>,
@@ -133,6 +133,37 @@ pub struct Explanation {
     pub rules: Vec<String>,
     /// All of it in one sentence.
     pub why: String,
+}
+
+/// What stands for the tier of a segment that lies on none.
+const NO_TIER: &str = "none";
+
+impl Explanation {
+    /// Of a segment whose rows all have the value of a column that was added after its chunk was written.
+    pub(super) fn of_constant((table, chunk, column): (&str, u64, &str)) -> Self {
+        Self {
+            table: table.to_owned(),
+            chunk,
+            column: column.to_owned(),
+            bytes: 0,
+            tier: NO_TIER.to_owned(),
+            planned: NO_TIER.to_owned(),
+            heat: Pattern::ALL.into_iter().map(|pattern| (pattern, 0.0)).collect(),
+            reads: 0.0,
+            benefit_us: 0.0,
+            benefit_ns_per_byte: 0.0,
+            price_ns_per_byte: 0.0,
+            runner_up: None,
+            runner_up_us: None,
+            options: Vec::new(),
+            conditions: Vec::new(),
+            condition: String::new(),
+            rules: Vec::new(),
+            why: "lies on no tier: the column was added after this chunk was written, so all rows have one value, which is \
+                  kept with the table and read from there at no cost; nothing is placed, and no rule moves it"
+                .to_owned(),
+        }
+    }
 }
 
 /// Explains segments of one plan.
