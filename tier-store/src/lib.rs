@@ -24,6 +24,8 @@ pub mod heat;
 pub mod io;
 pub mod migrate;
 pub mod placement;
+#[cfg(test)]
+mod seeds;
 pub mod simulate;
 pub mod store;
 pub mod table;

@@ -1,13 +1,15 @@
 //! What every workload must come to under `optimal`, and its story as a text.
 //!
 //! The texts lie in `traces/`. A policy that decides otherwise fails here; where that is meant, run the tests with
-//! `TERRACE_TEST_REWRITE_TRACES=1` and read the difference. Seeds that once broke a bound are kept in [`FOUND`].
+//! `TERRACE_TEST_REWRITE_TRACES=1` and read the difference. Seeds that once broke a bound are kept in [`FOUND`];
+//! `TERRACE_SEEDS=300 cargo test --release -p terrace-tier-store --lib optimal_keeps` looks for more, and prints what to add.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use std::path::Path;
 
 use super::*;
 use crate::placement::{MergeKind, PolicyKind};
+use crate::seeds::asked_for;
 
 const EPOCHS: u32 = 120;
 
@@ -29,21 +31,28 @@ fn bounds(scenario: Scenario) -> (f64, f64, f64) {
 
 fn courses(scenario: Scenario) -> impl Iterator<Item = Course> {
     let found = FOUND.iter().filter(move |(of, _)| *of == scenario).map(|(_, seed)| *seed);
-    SEEDS.chain(found).map(move |seed| Course::new(scenario, seed, EPOCHS).unwrap())
+    let seeds = asked_for().unwrap_or_else(|| SEEDS.chain(found).collect());
+    seeds.into_iter().map(move |seed| Course::new(scenario, seed, EPOCHS).unwrap())
 }
 
 #[test]
 fn optimal_keeps_the_bounds_of_every_workload() {
+    let (mut broken, mut runs) = (Vec::new(), 0);
     for scenario in Scenario::ALL {
         let (regret, to_fixed, flips) = bounds(scenario);
         for course in courses(scenario) {
-            let case = format!("{}, seed {}", scenario.name(), course.seed);
             let outcome = run(&course, PolicyKind::Optimal).unwrap();
-            assert!((0.0..=regret).contains(&outcome.regret()), "{case}: {outcome:?}");
-            assert!(outcome.regret_to_fixed() <= to_fixed, "{case}: {outcome:?}");
-            assert!(outcome.flips as f64 <= outcome.moves as f64 * flips, "{case}: {outcome:?}");
+            let found =
+                (outcome.regret(), outcome.regret_to_fixed(), outcome.flips as f64 / outcome.moves.max(1) as f64);
+            let kept = (0.0..=regret).contains(&found.0) && found.1 <= to_fixed && found.2 <= flips;
+            if !kept {
+                let keep = format!("keep it in FOUND: (Scenario::{scenario:?}, {})", course.seed);
+                broken.push(format!("{found:.3?}, bounds {:.3?}: {outcome:?}; {keep}", bounds(scenario)));
+            }
+            runs += 1;
         }
     }
+    assert!(broken.is_empty(), "{} of {runs} runs:\n{}", broken.len(), broken.join("\n"));
 }
 
 #[test]

@@ -28,6 +28,7 @@ use super::{Store, StoreOptions};
 use crate::clock::ManualClock;
 use crate::error::{Error, Result};
 use crate::io::files::{DiskFaults, Outage, SimulatedFiles};
+use crate::seeds::{Named, setting};
 use model::{Model, State};
 use workload::Operation;
 
@@ -51,17 +52,6 @@ struct Machine {
     /// What the disk does wrong while it has power.
     faults: Option<DiskFaults>,
     verbose: bool,
-}
-
-/// Names the seed when a test fails.
-struct Named(u64);
-
-impl Drop for Named {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            eprintln!("failed with seed {0}; TERRACE_SEED={0} runs it alone, with its operations", self.0);
-        }
-    }
 }
 
 fn options(disk: &SimulatedFiles, clock: &Arc<ManualClock>) -> StoreOptions {
@@ -203,10 +193,6 @@ fn template() -> SimulatedFiles {
     let machine = Machine::new(0, None);
     machine.open().unwrap().close().unwrap();
     machine.disk
-}
-
-fn setting(name: &str) -> Option<u64> {
-    std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name}={text} is no number")))
 }
 
 /// Runs machines with known and fresh seeds on two threads until there were `crashes`; with `TERRACE_SEED` that one.

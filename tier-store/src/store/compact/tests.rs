@@ -11,11 +11,12 @@ use rand::seq::IteratorRandom;
 use rand::{Rng, SeedableRng};
 
 use super::super::tests::{definition, keys, read, rows};
-use super::super::transaction::tests::{delete_keys, seeds};
+use super::super::transaction::tests::delete_keys;
 use super::*;
 use crate::heat::{Heat, Pattern, SegmentKey};
 use crate::migrate::{Outcome, Relocation, try_move};
 use crate::placement::TieringHost;
+use crate::seeds::{Named, seeds};
 use crate::{Store, StoreOptions};
 
 fn open(dir: &std::path::Path) -> Arc<Store> {
@@ -140,6 +141,7 @@ fn new_chunks_inherit_heat_counters_and_tiers() {
 #[test]
 fn a_model_agrees_under_compaction() {
     for seed in seeds(0..30) {
+        let _named = Named(seed);
         let mut rng = StdRng::seed_from_u64(seed);
         let dir = tempfile::tempdir().unwrap();
         let (mut store, name) = (open(dir.path()), definition("t").name);

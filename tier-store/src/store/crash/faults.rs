@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 
 use super::model::{accounts_agree, definition, keys, look, table_name};
 use super::workload::Operation;
-use super::{CRASHES, DATA_DIR, Machine, options, run_seeds, setting, template};
+use super::{CRASHES, DATA_DIR, Machine, options, run_seeds, template};
 use crate::error::Error;
 use crate::io::FileSystem;
 use crate::io::files::DiskFaults;
+use crate::seeds::setting;
 use crate::store::Store;
 use crate::store::tests::rows;
 use std::sync::Arc;

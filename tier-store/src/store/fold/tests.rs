@@ -10,6 +10,7 @@ use rand::{Rng, SeedableRng};
 use super::super::tests::{definition, keys, rows};
 use super::super::transaction::tests::delete_keys;
 use super::*;
+use crate::seeds::{Named, seeds};
 use crate::store::{Store, StoreOptions, Transaction};
 use crate::table::{Durability, TableName};
 
@@ -65,7 +66,8 @@ fn large_entries_are_left_alone() {
 /// Writers that read before a fold, several of them even, delete the rows that they meant, or find them deleted.
 #[test]
 fn deletions_of_old_versions_follow_the_rows() {
-    for seed in 0..12 {
+    for seed in seeds(0..12) {
+        let _named = Named(seed);
         let dir = tempfile::tempdir().unwrap();
         let (mut rng, mut store) = (StdRng::seed_from_u64(seed), open(dir.path()));
         let mut definition = definition("t");

@@ -10,11 +10,11 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use super::super::tests::{definition, read, rows};
-use super::super::transaction::tests::seeds;
 use super::*;
 use crate::StoreOptions;
 use crate::heat::Pattern;
 use crate::placement::{EpochRequest, MergeKind, MoveStatus, Order, Scope, TierState};
+use crate::seeds::{Named, seeds};
 use crate::store::NvmOptions;
 use crate::table::{NewRule, RuleKind, RuleRows, Table, TableVersion};
 use crate::tier::TierKind;
@@ -326,7 +326,7 @@ fn settled(store: &Store, table: &Table) {
 fn answers_are_the_same_while_tiers_come_and_go() {
     let mut done = std::collections::BTreeSet::new();
     for seed in seeds(1..4) {
-        println!("TERRACE_SEED={seed}");
+        let _named = Named(seed);
         let dir = tempfile::tempdir().unwrap();
         let mut options = options(dir.path(), true);
         options.dram_budget_bytes = MIB / 8;

@@ -17,6 +17,7 @@ use roaring::RoaringTreemap;
 use super::super::tests::{definition, items, keys, read, rows};
 use super::*;
 use crate::StoreOptions;
+use crate::seeds::seeds;
 use crate::table::TableName;
 
 /// Keys and positions of the live rows of a version.
@@ -74,13 +75,6 @@ pub(in crate::store) fn delete_keys(
     let seen = transaction.view(table).unwrap_or_else(|| table.version());
     let rows = positions(store, &seen).into_iter().filter(|(_, k)| doomed.contains(k)).map(|(p, _)| p).collect();
     transaction.change(table, &seen, &rows, None).unwrap();
-}
-
-pub(in crate::store) fn seeds(default: std::ops::Range<u64>) -> Vec<u64> {
-    match std::env::var("TERRACE_SEED") {
-        Ok(seed) => vec![seed.parse().unwrap()],
-        Err(_) => default.chain([rand::random::<u32>().into()]).collect(),
-    }
 }
 
 #[test]

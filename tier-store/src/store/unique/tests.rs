@@ -17,10 +17,11 @@ use rand::{Rng, SeedableRng};
 use roaring::RoaringTreemap;
 
 use super::super::tests::{definition, keys, rows};
-use super::super::transaction::tests::{delete_keys, pairs, present, seeds, write};
+use super::super::transaction::tests::{delete_keys, pairs, present, write};
 use crate::catalog::TableRecord;
 use crate::catalog::records::{decode, encode};
 use crate::placement::TieringMode;
+use crate::seeds::seeds;
 use crate::store::{Savepoint, Transaction};
 use crate::table::{Alteration, Table, TableDefinition, TableName, TableVersion};
 use crate::{Error, Store, StoreOptions};
