@@ -59,6 +59,10 @@ def read(server, column, times=1):
         server.query(f"select sum({column}) from t where {column} >= 0")
 
 
+def epoch_under_way(server):
+    return server.request("GET", "/api/v1/placement")["epoch_under_way"]
+
+
 def test_what_an_explanation_says_comes_true(server):
     first, *_ = chunk_ids(server)
     read(server, "x", 20)
@@ -137,10 +141,6 @@ def test_explanations_in_sql_http_and_on_the_command_line_are_the_same(server):
         server.request("POST", "/api/v1/tables/nowhere/explain-placement", {})
 
 
-def test_a_query_is_explained_without_being_run(server):
-    server.budget("dram", "0")
-    sql = f"select sum(x) from t where k between {150_000 * STEP} and {199_990 * STEP}"
-    for _ in range(20):  # so that it pays whatever calibration measured on a busy machine
 def test_a_segment_without_bytes_is_explained_in_a_sentence(server):
     server.query("alter table t add column added int default 7")
     server.query("alter table t pin columns (added) to dram")
@@ -159,6 +159,10 @@ def test_a_segment_without_bytes_is_explained_in_a_sentence(server):
     assert any(row["tier"] != "none" for row in rows(server, "explain placement t columns (added)"))
 
 
+def test_a_query_is_explained_without_being_run(server):
+    server.budget("dram", "0")
+    sql = f"select sum(x) from t where k between {150_000 * STEP} and {199_990 * STEP}"
+    for _ in range(20):  # so that it pays whatever calibration measured on a busy machine
         server.query(sql)
     server.epoch()
     before = rows(server, "select sum(accesses) as n from system.segments")[0]["n"]
@@ -318,7 +322,7 @@ def test_an_epoch_under_way_can_be_cancelled(server, tmp_path):
         server.request("POST", "/api/v1/epochs/cancel")
     said = terrace("placement", "cancel-epoch", *at, check=False)
     assert said.returncode == 1 and none in said.stderr, said
-    assert server.request("GET", "/api/v1/placement")["epoch_under_way"] is None
+    assert epoch_under_way(server) is None
     read(server, "k", times=30)
     server.epoch()
     server.stop()
@@ -328,16 +332,47 @@ def test_an_epoch_under_way_can_be_cancelled(server, tmp_path):
     for say in words:
         # A column of a chunk takes eight seconds at this rate.
         with Server(tmp_path / "data", *ARGUMENTS, "--set", "tiering.rate_limit=64KiB") as new:
-            eventually(lambda: new.request("GET", "/api/v1/placement")["epoch_under_way"] is not None)
-            epoch = new.request("GET", "/api/v1/placement")["epoch_under_way"]
+            eventually(lambda: epoch_under_way(new) is not None)
+            epoch = epoch_under_way(new)
             assert f"epoch {epoch} is under way" in terrace("placement", "mode", "--http-addr", new.http).stdout
             say(new)
-            eventually(lambda: new.request("GET", "/api/v1/placement")["epoch_under_way"] is None)
+            eventually(lambda: epoch_under_way(new) is None)
             log = rows(new, f"select status, why_skipped from system.moves where epoch = {epoch}")
             assert {"status": "skipped", "why_skipped": "cancelled"} in log, log
             assert len([row for row in log if row["status"] == "done"]) <= 2, log
             assert rows(new, "select count(*) as n from t") == [{"n": ROWS}]
             new.stop()
+
+
+def test_after_a_restart_the_hottest_return_first_at_the_rate_while_queries_run(server, tmp_path):
+    chunks = chunk_ids(server)
+    size = 65_536 * STEP
+    for chunk, times in [(1, 40), (2, 10), (0, 20)]:
+        for _ in range(times):
+            server.query(f"select sum(k) from t where k >= {chunk * size} and k < {(chunk + 1) * size}")
+    expected = rows(server, ALL)
+    server.stop()
+    rate = 256 << 10
+    # A column of a chunk has 512 KiB: two seconds each.
+    with Server(tmp_path / "data", *ARGUMENTS, "--set", f"tiering.rate_limit={rate}") as new:
+        answered = 0
+        while rows(new, "select count(*) as n from system.epochs") == [{"n": 0}]:
+            before = epoch_under_way(new)
+            assert rows(new, ALL) == expected
+            answered += before is not None and epoch_under_way(new) == before
+        assert answered >= 2, answered
+        epoch = rows(new, "select epoch, trigger from system.epochs")
+        moves = rows(new, "select chunk, column_name, bytes, ended, status, benefit_ns_per_byte as worth from system.moves "
+                          "order by number")
+        assert [row["trigger"] for row in epoch] == ["restart"] and {row["status"] for row in moves} == {"done"}, moves
+        hottest = [chunks.index(row["chunk"]) for row in moves if row["column_name"] == "k" and row["bytes"] > 100_000]
+        assert hottest == [1, 0, 2], moves
+        assert [row["worth"] for row in moves] == sorted((row["worth"] for row in moves), reverse=True), moves
+        copied = 0
+        for before, row in zip(moves, moves[1:]):
+            copied += before["bytes"]
+            passed = (row["ended"] - moves[0]["ended"]).total_seconds()
+            assert passed >= 0.95 * (copied - moves[0]["bytes"]) / rate, moves
 
 
 def test_the_log_says_what_moves_brought_survives_and_is_exported(server, tmp_path):

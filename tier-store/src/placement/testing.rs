@@ -5,6 +5,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use arrow::array::cast::AsArray;
+use arrow::datatypes::{DataType, Int64Type};
 use parking_lot::Mutex;
 
 use super::control::Control;
@@ -16,6 +18,7 @@ use crate::heat::Pattern;
 use crate::migrate::HomeTier;
 use crate::migrate::testing::FakeHome;
 use crate::table::{ChunkEntry, Rules, TableDefinition, TableId, TableName, TableStatistics};
+use crate::tier::codec::StoredColumn;
 use crate::tier::dram::DramTier;
 use crate::tier::{Account, MemoryTier, MemoryTiers, TierId, TierKind};
 
@@ -88,6 +91,20 @@ impl FakeHost {
         let decompression = Some(crate::tier::codec::DecompressionRates::TYPICAL);
         self.saved.lock().calibration = Some(Calibration::given(tiers, decompression));
         self
+    }
+
+    /// The first value of a chunk's `id`, from wherever that lies.
+    pub(super) fn first_id(&self, chunk: usize, io: &Arc<Account>) -> i64 {
+        let chunk = &self.chunks[chunk].chunk;
+        let segment = &chunk.segments[0];
+        let column = match segment.resident.load_full() {
+            Some(resident) => resident.column.clone(),
+            None => {
+                let bytes = self.home.read(chunk, 0, io).bytes.unwrap();
+                StoredColumn::decode_unpacked(&segment.home, &DataType::Int64, chunk.rows as usize, &bytes).unwrap()
+            }
+        };
+        column.widened().unwrap().as_primitive::<Int64Type>().value(0)
     }
 
     /// Chunks whose first column is in DRAM.

@@ -2,11 +2,12 @@
 
 use super::*;
 use crate::clock::ManualClock;
+use crate::migrate::testing::FIRST_ID;
 use crate::placement::hold::Direction;
 use crate::placement::order::{Order, OrderReport, Scope};
 use crate::placement::testing::{FakeHost, Saved};
 use crate::table::{ChunkId, RuleRows};
-use crate::tier::TierId;
+use crate::tier::{Account, TierId};
 
 /// Room for three `id` columns of 8,000 bytes.
 const THREE: u64 = 3 * 8192;
@@ -59,6 +60,72 @@ fn heat_survives_a_restart_and_the_loop_brings_the_hottest_back_at_once() {
     tiering.stop();
     assert_eq!((host.resident(), saved.lock().epochs[0].epoch.trigger.as_str()), (vec![7], "restart"));
     assert!(matches!(tiering.run_epoch(EpochRequest::now("late")), Err(Error::Cancelled)));
+}
+
+/// Virtual time, and somebody who looks while a thread sleeps.
+struct Looking<F> {
+    clock: ManualClock,
+    look: F,
+}
+
+impl<F> std::fmt::Debug for Looking<F> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.clock.fmt(f)
+    }
+}
+
+impl<F: Fn() + Send + Sync> Clock for Looking<F> {
+    fn now_us(&self) -> u64 {
+        self.clock.now_us()
+    }
+
+    fn unix_us(&self) -> u64 {
+        self.clock.unix_us()
+    }
+
+    fn sleep(&self, duration: Duration) {
+        std::thread::scope(|scope| scope.spawn(&self.look).join().unwrap());
+        self.clock.sleep(duration);
+    }
+}
+
+#[test]
+fn after_a_restart_the_hottest_return_first_at_the_rate_and_readers_are_answered_meanwhile() {
+    let saved: Arc<Mutex<Saved>> = Arc::default();
+    let host = FakeHost::new(6 * 8192, Arc::clone(&saved)).with_usual_costs();
+    let reads = [3, 9, 1, 7, 10, 2, 5, 8, 4, 6];
+    reads.iter().enumerate().for_each(|(chunk, tens)| host.read(chunk, 10 * tens));
+    host.tiering().checkpoint().unwrap();
+
+    let host = FakeHost::new(6 * 8192, Arc::clone(&saved));
+    let (seen, io) = (Arc::new(Mutex::new(Vec::new())), Account::new("io", u64::MAX));
+    let look = {
+        let (host, seen) = (Arc::clone(&host), Arc::clone(&seen));
+        move || {
+            for chunk in 0..10 {
+                assert_eq!(host.first_id(chunk, &io), FIRST_ID + chunk as i64 * 1000);
+            }
+            seen.lock().push(host.resident());
+        }
+    };
+    let clock = Arc::new(Looking { clock: ManualClock::default(), look });
+    let rate = TieringOptions { background_bytes_per_s: Some(4000), ..TieringOptions::default() };
+    let tiering = host.tiering_on(clock, rate);
+    assert_eq!(tiering.restore().unwrap(), 1);
+    tiering.start(Duration::from_secs(3600)).unwrap();
+    while saved.lock().epochs.is_empty() {
+        std::thread::yield_now();
+    }
+    tiering.stop();
+    let report = saved.lock().epochs[0].clone();
+    assert_eq!((report.epoch.trigger.as_str(), report.epoch.moves_done), ("restart", 6));
+    // 8,000 bytes at 4,000 a second.
+    let ended: Vec<_> = report.moves.iter().map(|record| (record.chunk, record.unix_us / 1_000_000)).collect();
+    assert_eq!(ended, [(4, 0), (1, 2), (7, 4), (3, 6), (9, 8), (6, 10)]);
+    // Every state in between was seen by readers, who got what they asked for.
+    let mut seen = seen.lock().clone();
+    seen.dedup();
+    assert_eq!(seen, [vec![4], vec![1, 4], vec![1, 4, 7], vec![1, 3, 4, 7], vec![1, 3, 4, 7, 9]]);
 }
 
 #[test]
