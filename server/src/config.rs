@@ -246,8 +246,8 @@ section! {
         pub policy: PolicyKind = PolicyKind::Optimal,
         /// What comes into memory between epochs because a query read it from disk: `never` (epochs decide alone), `always`
         /// (all of it, as into a cache; the policy says what makes room), `selective` (what is worth more than what has to
-        /// make room for it).
-        pub merge: MergeKind = MergeKind::Never,
+        /// make room for it). Default: `always` under the policies `lru` and `lfu`, `never` under the others.
+        pub merge: Option<MergeKind> = None,
         /// With `merge = "selective"`: the percentage of all segments, by time saved per byte, that it must be among besides.
         pub merge_top_percent: f64 = 100.0,
     }

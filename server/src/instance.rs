@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use terrace_planner_ext::engine::{Engine, EngineOptions};
-use terrace_tier_store::placement::{HoldOptions, TieringMode};
+use terrace_tier_store::placement::{HoldOptions, MergeKind, TieringMode};
 use terrace_tier_store::store::{CompressionChoice, NvmOptions};
 use terrace_tier_store::tier::codec;
 use terrace_tier_store::tier::nvm::{Limiter, NvmBacking};
@@ -140,7 +140,8 @@ fn store_options(config: &Config, plan: &MemoryPlan) -> StoreOptions {
     let (epochs, factor) = (config.tiering.flip_back_epochs, config.tiering.flip_back_factor);
     tiering.hold = HoldOptions { epochs, factor };
     tiering.policy = config.tiering.policy;
-    (tiering.merge.kind, tiering.merge.top_percent) = (config.tiering.merge, config.tiering.merge_top_percent);
+    tiering.merge.kind = config.tiering.merge.unwrap_or_else(|| MergeKind::usual(config.tiering.policy));
+    tiering.merge.top_percent = config.tiering.merge_top_percent;
     tiering.mode = if config.tiering.enabled { config.tiering.mode } else { Some(TieringMode::Off) };
     tiering.background_bytes_per_s = Some(config.tiering.rate_limit.resolve(1 << 30)).filter(|rate| *rate > 0);
     tiering.max_budget_bytes =

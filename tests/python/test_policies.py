@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from helpers import STEP, numbers
+from helpers import STEP, eventually, numbers
 from server import BINARY, Server
 
 ROWS = 262_144
@@ -22,9 +22,9 @@ def data(tmp_path_factory):
     return folder
 
 
-def start(folder, policy):
-    return Server(folder, "--dram-budget", str(BUDGET), "--set", "tiering.interval=1h",
-                  "--set", f"tiering.policy={policy}")
+def start(folder, policy, *settings):
+    settings = ["tiering.interval=1h", f"tiering.policy={policy}", *settings]
+    return Server(folder, "--dram-budget", str(BUDGET), *[part for setting in settings for part in ("--set", setting)])
 
 
 def read(server, chunk, times=1):
@@ -59,7 +59,7 @@ def test_every_policy_obeys_the_budget_and_signs_its_epochs(data, policy):
 
 
 def test_lru_keeps_what_was_read_last(data):
-    with start(data, "lru") as server:
+    with start(data, "lru", "tiering.merge=never") as server:
         for chunk in (1, 2, 0, 3):
             read(server, chunk)
             server.epoch()
@@ -69,6 +69,18 @@ def test_lru_keeps_what_was_read_last(data):
             "select reason from system.moves where epoch = (select max(epoch) from system.moves)").to_pylist()}
         assert any("last read" in reason for reason in reasons), reasons
         assert not any("price" in reason or "saves" in reason for reason in reasons), reasons
+
+
+@pytest.mark.parametrize("policy", ["lru", "lfu"])
+def test_caches_bring_in_what_is_read_before_the_next_epoch(data, policy):
+    """By default; under the others epochs decide alone (test_merge.py)."""
+    with start(data, policy) as server:
+        epochs = "select count(*) as n from system.epochs where trigger <> 'restart'"
+        before = server.query(epochs).to_pylist()
+        for chunk in (1, 2):
+            read(server, chunk)
+            eventually(lambda: {(chunk, "k"), (chunk, "x")} <= in_dram(server))
+        assert server.query(epochs).to_pylist() == before and server.tiers()["dram"]["used_bytes"] <= BUDGET
 
 
 def test_static_does_not_move_what_lies(data):

@@ -41,6 +41,19 @@ impl MergeKind {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Never, Self::Always, Self::Selective];
 
+    /// What is usual under a policy: those that are known from caches bring in what is read, the others leave all to epochs.
+    pub fn usual(policy: PolicyKind) -> Self {
+        match policy {
+            PolicyKind::Lru | PolicyKind::Lfu => Self::Always,
+            PolicyKind::Optimal
+            | PolicyKind::Density
+            | PolicyKind::Column
+            | PolicyKind::Chunk
+            | PolicyKind::Random
+            | PolicyKind::Static => Self::Never,
+        }
+    }
+
     /// Lower-case name, as in settings and records.
     pub fn name(self) -> &'static str {
         match self {
