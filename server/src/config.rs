@@ -134,13 +134,14 @@ impl TiersConfig {
         self.nvm.path.is_some() || self.nvm.emulated
     }
 
+    fn given_prices(&self) -> [Option<f64>; 3] {
+        [self.dram.price_per_gb, self.nvm.price_per_gb, self.ssd.price_per_gb]
+    }
+
     /// Prices of tiers, by their names; those that have one, and of NVM only where it exists.
     pub fn prices_per_gb(&self) -> Vec<(String, f64)> {
-        let prices = [
-            ("dram", self.dram.price_per_gb),
-            ("nvm", self.nvm.price_per_gb.filter(|_| self.has_nvm())),
-            ("ssd", self.ssd.price_per_gb),
-        ];
+        let [dram, nvm, ssd] = self.given_prices();
+        let prices = [("dram", dram), ("nvm", nvm.filter(|_| self.has_nvm())), ("ssd", ssd)];
         prices.into_iter().filter_map(|(name, price)| Some((name.to_owned(), price?))).collect()
     }
 }
@@ -388,7 +389,7 @@ impl Config {
             "tiering.flip_back_factor must be from 1 (nothing is held) to 1000000"
         } else if !(self.tiering.merge_top_percent > 0.0 && self.tiering.merge_top_percent <= 100.0) {
             "tiering.merge_top_percent must be above 0 and at most 100"
-        } else if self.tiers.prices_per_gb().iter().any(|(_, price)| !price.is_finite() || *price < 0.0) {
+        } else if self.tiers.given_prices().iter().flatten().any(|price| !price.is_finite() || *price < 0.0) {
             "a price_per_gb must be a number from 0"
         } else if self.tiers.is_half_priced() {
             "price_per_gb is missing for a tier of memory (tiers.dram, tiers.nvm); give all of them one, or no tier"
@@ -553,6 +554,14 @@ mod tests {
                 let error = load("", &[], &[&format!("{key}={value}")]).unwrap_err().to_string();
                 assert!(error.contains(key), "{value}: {error}");
             }
+        }
+        for tier in ["dram", "nvm", "ssd"] {
+            for price in ["-1", "nan", "inf"] {
+                let wrong = format!("tiers.{tier}.price_per_gb={price}");
+                let error = load("", &[], &["tiers.dram.price_per_gb=1", &wrong]).unwrap_err().to_string();
+                assert!(error.contains("a price_per_gb must be a number from 0"), "{wrong}: {error}");
+            }
+            assert!(load("", &[], &[&format!("tiers.{tier}.price_per_gb=much")]).is_err());
         }
         for percent in ["0", "101", "nan"] {
             let error = load("", &[], &[&format!("tiering.merge_top_percent={percent}")]).unwrap_err().to_string();

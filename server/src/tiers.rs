@@ -97,6 +97,7 @@ struct Tier {
     used_bytes: u64,
     placed_bytes: u64,
     segments: u64,
+    price_per_gb: Option<f64>,
 }
 
 /// Runs the command.
@@ -154,12 +155,13 @@ fn show(answer: Value, output: &Output) -> Result<()> {
 }
 
 fn print(answer: Value) -> Result<()> {
-    let Tier { name, kind, emulated, description, state, budget_bytes, used_bytes, placed_bytes, segments } =
-        parse(answer)?;
+    let tier: Tier = parse(answer)?;
+    let Tier { name, kind, emulated, description, state, budget_bytes, used_bytes, placed_bytes, segments, .. } = tier;
     let budget = budget_bytes.map_or_else(|| "no limit".to_owned(), |bytes| format!("budget {}", human_bytes(bytes)));
     let emulated = if emulated { ", emulated" } else { "" };
+    let price = tier.price_per_gb.map_or_else(String::new, |price| format!(", {price} per GB"));
     println!(
-        "{name}  {kind}{emulated}, {state}, {budget}, {} used, {segments} segments of {}\n    {description}",
+        "{name}  {kind}{emulated}, {state}, {budget}, {} used, {segments} segments of {}{price}\n    {description}",
         human_bytes(used_bytes),
         human_bytes(placed_bytes)
     );

@@ -116,6 +116,13 @@ def test_questions_without_answer_are_refused(server, question, says):
     assert " 400 " in str(caught.value) and says in str(caught.value)
 
 
+def test_prices_are_shown_with_their_tiers(server):
+    items = server.request("GET", "/api/v1/tiers")["items"]
+    assert {f"tiers.{tier['name']}.price_per_gb": tier["price_per_gb"] for tier in items} == PRICES
+    lines = terrace("tiers", "list", "--http-addr", server.http).stdout.splitlines()
+    assert [line.split(", ")[-1] for line in lines if not line.startswith(" ")] == ["4 per GB", "2 per GB", "0.1 per GB"]
+
+
 def test_a_price_that_is_none_is_refused():
     done = terrace("config", "print", "--set", "tiers.dram.price_per_gb=-1", check=False)
     assert done.returncode != 0 and "price_per_gb" in done.stderr

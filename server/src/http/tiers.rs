@@ -28,11 +28,15 @@ pub struct Tier {
     placed_bytes: u64,
     stored_bytes: u64,
     segments: u64,
+    /// Of 10^9 bytes; `null`: none is configured.
+    price_per_gb: Option<f64>,
 }
 
-impl From<TierInfo> for Tier {
-    fn from(info: TierInfo) -> Self {
+impl Tier {
+    fn of(state: &AppState, info: TierInfo) -> Self {
+        let price = state.info.prices_per_gb.iter().find(|(tier, _)| *tier == info.name);
         Self {
+            price_per_gb: price.map(|(_, price)| *price),
             name: info.name,
             kind: info.kind.to_string(),
             emulated: info.emulated,
@@ -73,14 +77,14 @@ pub async fn list(State(state): State<Arc<AppState>>, page: Page) -> Result<Json
         .blocking(move |state| {
             let tiers = state.store().tier_infos();
             let total = tiers.len();
-            Ok(Json(page.cut(tiers.into_iter().map(Tier::from), total)))
+            Ok(Json(page.cut(tiers.into_iter().map(|tier| Tier::of(state, tier)), total)))
         })
         .await
 }
 
 /// `GET /api/v1/tiers/{name}`
 pub async fn one(State(state): State<Arc<AppState>>, Path(name): Path<String>) -> Result<Json<Tier>> {
-    state.blocking(move |state| Ok(Json(find(state, &name)?.into()))).await
+    state.blocking(move |state| Ok(Json(Tier::of(state, find(state, &name)?)))).await
 }
 
 /// `POST /api/v1/tiers`: adds a tier and answers with it.
@@ -93,7 +97,7 @@ pub async fn add(
         .blocking(move |state| {
             let (store, name) = (state.store(), order.name.clone());
             store.add_tier(order.resolve(store.data_bytes())?)?;
-            Ok(Json(find(state, &name)?.into()))
+            Ok(Json(Tier::of(state, find(state, &name)?)))
         })
         .await
 }
@@ -130,7 +134,7 @@ pub async fn change(
                 Some(false) => tiering.resume_tier(&name)?,
                 None => {}
             }
-            Ok(Json(find(state, &name)?.into()))
+            Ok(Json(Tier::of(state, find(state, &name)?)))
         })
         .await
 }
