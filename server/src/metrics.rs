@@ -430,7 +430,7 @@ pub fn segments(out: &mut Exposition, store: &Store, limit: usize) {
         ];
         (labels, *accesses as f64)
     });
-    let help = "Scans that touched the segment, by pattern; tier is where it lies now.";
+    let help = "Statements that read the segment, by pattern; tier is where it lies now.";
     out.counters("terrace_segment_accesses_total", help, samples);
     out.gauge("terrace_segment_left_out_series", "Series beyond the limit of this answer.", left_out_series as f64);
     out.gauge("terrace_segment_left_out_accesses", "Accesses of these series.", left_out as f64);

@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 
 use super::interrupt::Interrupt;
 use crate::error::{Error, ErrorKind, Result};
-use crate::scan::tally::Journal;
+use crate::scan::journal::Journal;
 
 /// What a statement does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

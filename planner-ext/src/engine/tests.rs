@@ -539,6 +539,14 @@ async fn system_tables_show_what_is_there() {
     let segments =
         "SELECT chunk, column_name, accesses FROM system.segments WHERE table_name = 't' ORDER BY chunk, position";
     assert_eq!(server.rows(segments).await, ["0|a|1", "0|b|0", "1|a|1", "1|b|0", "2|a|1", "2|b|0"]);
+    // However often a statement names the table.
+    server
+        .rows("SELECT count(*) FROM t x JOIN t y ON x.a = y.a WHERE x.a IN (SELECT max(a) - 1 FROM t GROUP BY b)")
+        .await;
+    server.rows("SELECT a FROM t UNION ALL SELECT a FROM t UNION ALL SELECT -a FROM t").await;
+    let counts =
+        "SELECT max(accesses), max(sequential), max(values_read) > 3000 FROM system.segments WHERE column_name = 'a'";
+    assert_eq!(server.rows(counts).await, ["3|3|true"]);
     assert_eq!(
         server.rows("SELECT rows, chunks, columns FROM system.tables WHERE table_name = 't'").await,
         ["2500|3|2"]

@@ -33,15 +33,15 @@ use parking_lot::Mutex;
 use terrace_tier_store::table::Chunk;
 
 use super::filter::Conjunct;
+use super::journal::Journal;
 use super::keys::JoinKeys;
 use super::metrics::{ScanMetrics, WaitTimer};
 use super::pruning::{DynamicPruner, Verdict, judge_chunks};
-use super::queue::{ScanQueue, ScanSpec};
+use super::queue::{Passed, ScanQueue, ScanSpec};
 use super::reach::Reach;
 use super::source::ScanSource;
 use super::statistics::scan_statistics;
 use super::stream::ScanStream;
-use super::tally::Journal;
 
 /// With so many items for each partition, their number need not be weighed.
 const FEW_ITEMS: usize = 2;
@@ -300,7 +300,7 @@ impl TierScanExec {
         fewer.then(|| self.changed(|config| config.dynamic = kept)).transpose()
     }
 
-    fn queue(&self, context: &TaskContext) -> Result<ScanQueue> {
+    fn queue(&self, context: &TaskContext) -> Result<Arc<ScanQueue>> {
         let config = &self.config;
         let conjuncts: Vec<_> = config.filters.iter().chain(&config.dynamic).cloned().collect();
         let columns = config.columns();
@@ -312,7 +312,8 @@ impl TierScanExec {
         metrics.chunks_pruned.add(total - kept);
         metrics.chunks_pruned_membership.add(config.denied);
         config.source.store.filters().add_pruned_chunks(config.denied);
-        let tally = Journal::of(context).scan(config.source.table.id(), columns.len(), config.partitions);
+        let journal = Journal::of(context);
+        let tally = journal.scan(&config.source, columns.len(), config.partitions);
         let position = |p: &usize| columns.iter().position(|c| c == p);
         let spec = ScanSpec {
             output: config.projection.iter().filter_map(position).collect(),
@@ -326,13 +327,18 @@ impl TierScanExec {
             asked: OnceLock::new(),
             metrics,
             tally,
+            counted: journal.counted(&config.source),
+            passed: Passed::default(),
         };
         // Static filters have done their work; with run-time ones they may still exclude more.
         let pruning = if config.dynamic.is_empty() { Vec::new() } else { conjuncts };
         let pruner = DynamicPruner::new(Arc::clone(&config.source), pruning, &config.keys);
         let ordered = config.order == ScanOrder::Ordered;
         let lanes = if ordered { self.ranges(&items) } else { vec![items] };
-        Ok(ScanQueue::new(Arc::new(spec), lanes, ordered, pruner))
+        let queue = ScanQueue::new((Arc::new(spec), Arc::clone(&journal)), lanes, ordered, pruner);
+        let queue = Arc::new(queue);
+        journal.begin(&queue);
+        Ok(queue)
     }
 
     /// Cuts the items into one range per partition, of about equally many rows.
@@ -429,7 +435,7 @@ impl ExecutionPlan for TierScanExec {
             let execution = counts.get(partition).copied().unwrap_or(0);
             let queue = match queues.get(&execution) {
                 Some(queue) => Arc::clone(queue),
-                None => Arc::new(self.queue(&context)?),
+                None => self.queue(&context)?,
             };
             queues.insert(execution, Arc::clone(&queue));
             if let Some(count) = counts.get_mut(partition) {

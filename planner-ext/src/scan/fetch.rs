@@ -22,16 +22,17 @@ use datafusion::physical_plan::statistics::StatisticsArgs;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties, ReplaceChildrenOptions};
 use futures::{StreamExt, TryStreamExt, stream};
+use terrace_tier_store::heat::Sample;
 use terrace_tier_store::table::{Chunk, TableVersion};
 use terrace_tier_store::tier::ssd::Admission;
 
 use super::exec::TierScanExec;
+use super::journal::Journal;
 use super::late::Chosen;
 use super::metrics::ScanMetrics;
 use super::open::{OpenChunk, Opening};
-use super::queue::ScanSpec;
+use super::queue::{Passed, ScanSpec};
 use super::source::ScanSource;
-use super::tally::Journal;
 
 /// Chunks read at once; where the I/O budget has no room, one.
 const CHUNKS_AT_ONCE: usize = 4;
@@ -88,6 +89,7 @@ impl FetchExec {
     }
 
     fn spec(&self, context: &TaskContext) -> ScanSpec {
+        let journal = Journal::of(context);
         ScanSpec {
             source: Arc::clone(&self.source),
             columns: self.columns.clone(),
@@ -97,7 +99,9 @@ impl FetchExec {
             slice_rows: super::SLICE_ROWS,
             fetch: None,
             filters: Vec::new(),
-            tally: Journal::of(context).scan(self.source.table.id(), self.columns.len(), 1),
+            tally: journal.scan(&self.source, self.columns.len(), 1),
+            counted: journal.counted(&self.source),
+            passed: Passed::default(),
             asked: OnceLock::new(),
             metrics: ScanMetrics::new(&self.metrics, &self.source),
         }
@@ -195,10 +199,12 @@ struct Fetcher {
     beyond_budget: futures::lock::Mutex<()>,
 }
 
-/// Rows of one item, ascending, and their places in the batch.
+/// Rows of one item, ascending.
 struct Wanted {
     item: u32,
     rows: Vec<u32>,
+    /// Of them, in the order of the batch.
+    sample: Sample,
 }
 
 impl Fetcher {
@@ -210,14 +216,14 @@ impl Fetcher {
         };
         let mut order: Vec<(u64, u32)> = positions.values().iter().copied().zip(0..).collect();
         order.sort_unstable();
-        let mut wanted: Vec<Wanted> = Vec::new();
-        for (position, _) in &order {
-            let (item, row) = TableVersion::item_and_row(*position);
-            match wanted.last_mut().filter(|last| last.item == item) {
-                Some(last) => last.rows.push(row),
-                None => wanted.push(Wanted { item, rows: vec![row] }),
-            }
-        }
+        let of_item =
+            |a: &(u64, u32), b: &(u64, u32)| TableVersion::item_and_row(a.0).0 == TableVersion::item_and_row(b.0).0;
+        let wanted = order.chunk_by(of_item).filter_map(|sorted| {
+            let rows = sorted.iter().map(|(position, _)| TableVersion::item_and_row(*position).1).collect();
+            let (item, _) = TableVersion::item_and_row(sorted.first()?.0);
+            Some(Wanted { item, rows, sample: Sample::of_places(sorted) })
+        });
+        let wanted: Vec<Wanted> = wanted.collect();
         let parts = stream::iter(wanted).map(|wanted| self.of_item(wanted)).buffered(CHUNKS_AT_ONCE);
         let parts: Vec<Vec<ArrayRef>> = parts.try_collect().await?;
         // The place in the order of positions, by row of the batch.
@@ -269,7 +275,7 @@ impl Fetcher {
                 }
             },
         };
-        chunk.note(chunk.rows(), wanted.rows.len());
+        chunk.note(chunk.rows(), wanted.rows.len(), wanted.sample);
         let columns = (0..self.spec.columns.len()).map(|slot| {
             let mut rows = wanted.rows.iter().map(|row| *row as usize).peekable();
             let mut parts = Vec::with_capacity(ranges.len());

@@ -21,6 +21,7 @@ use datafusion::physical_expr::{DynamicFilterTracking, PhysicalExpr};
 use datafusion::physical_expr_common::physical_expr::{snapshot_generation, snapshot_physical_expr};
 use parking_lot::Mutex;
 use terrace_tier_store::clock::thread_cpu_ns;
+use terrace_tier_store::heat::Sample;
 use terrace_tier_store::tier::codec::Words;
 
 use super::keys::JoinKeys;
@@ -191,6 +192,17 @@ pub(super) enum Selection {
     Nothing,
     /// The rows that are true; without nulls.
     Some(BooleanArray),
+}
+
+impl Selection {
+    /// A sample of what it selects of so many rows.
+    pub(super) fn sample(&self, rows: usize) -> Sample {
+        match self {
+            Self::All => Sample::of_all(rows),
+            Self::Nothing => Sample::default(),
+            Self::Some(mask) => Sample::of_bitmap(mask.values()),
+        }
+    }
 }
 
 /// Which run-time filters are asked.

@@ -7,6 +7,7 @@ use std::ops::Range;
 
 use datafusion::common::Result;
 use parking_lot::Mutex;
+use terrace_tier_store::heat::Sample;
 
 use super::filter::{Asking, Selection, SliceFilter};
 use super::open::{ColdPart, OpenChunk};
@@ -155,7 +156,7 @@ pub(super) fn choose(late: &Late, chunk: OpenChunk, filter: &mut SliceFilter) ->
     let (all, metrics) = (chunk.waiting_bytes(), chunk.metrics());
     let rest = match chosen.ranges.is_empty() {
         true => {
-            chunk.note(chunk.rows(), 0);
+            chunk.note(chunk.rows(), 0, Sample::default());
             None
         }
         false => chunk.rest(chosen),

@@ -3,7 +3,7 @@
 //! ```text
 //!   exec        the plan node: properties, push-downs, statistics; one queue per execution
 //!   queue       chunks still to read, reads in flight, chunks ready; shared by the partitions
-//!   open        a chunk whose columns are in reach; counts its segments once when done
+//!   open        a chunk whose columns are in reach; counts its segments when done
 //!   stream      one partition: slices of chunks -> filter -> batches
 //!   filter      conjuncts on a slice, cheapest first; dynamic ones only while they pay
 //!   membership  a run-time filter on one integer column as a bitmap or Bloom filter
@@ -16,15 +16,18 @@
 //!   reach       where its segments lie, how each tier's are read, how many partitions that is worth
 //!   statistics  what the planner may believe about the rows of a scan
 //!   metrics     what EXPLAIN ANALYZE shows
+//!   journal     the scans of a statement: what they did, counted, and still have to read
 //! ```
 //!
 //! Invariants: nothing is read before the first poll; dropping a stream drops its reads; resident data costs nothing
 //! beyond the kernels that `FilterExec` would run on it.
 
 mod asked;
+mod counted;
 mod exec;
 mod fetch;
 mod filter;
+pub(crate) mod journal;
 mod keys;
 mod late;
 mod late_fetch;
@@ -39,7 +42,7 @@ mod reach;
 mod source;
 mod statistics;
 mod stream;
-pub(crate) mod tally;
+mod tally;
 #[cfg(test)]
 pub(crate) mod tests;
 mod words;

@@ -1,18 +1,18 @@
 //! A chunk (or delta batch) whose columns are in reach, given out in slices.
 //!
 //! Arrays are loaded once; slices of them are taken by one partition or, at the end of a scan, by several. When the
-//! last one is done the chunk counts one access for each segment it needed, and the I/O charge of cold bytes ends.
+//! last one is done the chunk counts an access of each segment it needed, and the I/O charge of cold bytes ends.
 
 use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 
 use arrow::array::{ArrayRef, BooleanArray, BooleanBufferBuilder, NullArray, UInt64Array};
 use datafusion::common::{DataFusionError, Result};
 use roaring::RoaringBitmap;
-use terrace_tier_store::heat::Pattern;
+use terrace_tier_store::heat::{Pattern, Sample};
 use terrace_tier_store::table::{Chunk, TableVersion};
 use terrace_tier_store::tier::TierId;
 use terrace_tier_store::tier::codec::{StoredColumn, Words};
@@ -23,9 +23,6 @@ use super::late::Chosen;
 use super::metrics::ScanMetrics;
 use super::queue::ScanSpec;
 use crate::error::store_error;
-
-/// Survivors up to this count make an access a point access.
-const POINT_ROWS: usize = 8;
 
 /// Columns of one item, ready to be sliced.
 pub(super) struct OpenChunk {
@@ -39,6 +36,8 @@ pub(super) struct OpenChunk {
     touched: Option<Touched>,
     scanned: AtomicUsize,
     survivors: AtomicUsize,
+    /// What survived, sampled: steps up, down, and near.
+    steps: [AtomicU32; 3],
     /// Table columns that wait for the filters; their slots hold no values.
     later: Vec<usize>,
     /// What the filters let pass, where they were evaluated before the other columns were read.
@@ -135,7 +134,8 @@ impl OpenChunk {
         let spec = Arc::clone(spec);
         let (next, scanned, survivors) = (count(), count(), count());
         let (later, chosen, cold) = (Vec::new(), None, Vec::new());
-        Self { spec, item, rows, next, columns, deletions, touched, scanned, survivors, later, chosen, cold }
+        let steps = Default::default();
+        Self { spec, item, rows, next, columns, deletions, touched, scanned, survivors, steps, later, chosen, cold }
     }
 
     /// Rows, deleted ones included.
@@ -237,9 +237,12 @@ impl OpenChunk {
         Some(BooleanArray::new(live.finish(), None))
     }
 
-    /// Notes that `survivors` of `rows` rows left the scan.
-    pub(super) fn note(&self, rows: usize, survivors: usize) {
+    /// Notes that `survivors` of `rows` rows left the scan, of which there is a sample.
+    pub(super) fn note(&self, rows: usize, survivors: usize, sample: Sample) {
         self.survivors.fetch_add(survivors, Ordering::Relaxed);
+        for (sum, steps) in self.steps.iter().zip([sample.up, sample.down, sample.near]).filter(|(_, n)| *n > 0) {
+            sum.fetch_add(steps, Ordering::Relaxed);
+        }
         // Whoever notes the last rows sees the survivors of all.
         let scanned = self.scanned.fetch_add(rows, Ordering::AcqRel) + rows;
         if scanned == self.rows && self.survivors.load(Ordering::Relaxed) == 0 {
@@ -411,27 +414,28 @@ impl Arrived {
 }
 
 impl Drop for OpenChunk {
-    /// Counts each segment once per scan. What filters read was read from end to end; the other columns were read
-    /// where rows survived. A resident column without survivors was not touched. Cold ones may then come into memory.
+    /// Counts an access of each segment, once per statement. What filters read was read from end to end; the other columns
+    /// were read where rows survived. A resident column without survivors was not touched. Cold ones may then come into
+    /// memory.
     fn drop(&mut self) {
         let Some(touched) = self.touched.as_ref().filter(|_| !cfg!(feature = "no-counters")) else { return };
         let (scanned, survivors) = (*self.scanned.get_mut(), *self.survivors.get_mut());
+        let [up, down, near] = self.steps.each_mut().map(|steps| *steps.get_mut());
+        let selected = Sample { up, down, near }.pattern(survivors, scanned);
+        self.spec.passed.add(scanned, survivors);
         let totals = self.spec.source.store.access_totals();
         for (slot, (column, place)) in self.spec.columns.iter().zip(&touched.places).enumerate() {
             let Some((tier, bytes_read)) = place else { continue };
             let Some(segment) = touched.chunk.segments.get(*column).filter(|s| s.constant.is_none()) else { continue };
             let resident = *tier != self.spec.source.home_tier();
-            let (pattern, values) = if self.spec.filters_on(slot) || survivors == scanned {
-                (Pattern::Sequential, scanned)
-            } else if survivors > POINT_ROWS {
-                (Pattern::Monotonic, survivors)
-            } else {
-                (Pattern::Point, survivors)
+            let (pattern, values) = match self.spec.filters_on(slot) {
+                true => (Pattern::Sequential, scanned),
+                false => (selected, survivors),
             };
             if values == 0 && resident {
                 continue;
             }
-            segment.counters.record(pattern, values as u64);
+            self.spec.counted.count((self.item, *column), segment, (pattern, values as u64));
             let bytes = if resident { segment.bytes() } else { *bytes_read };
             totals.record(*tier, pattern, bytes);
             self.spec.metrics.segment(*tier, bytes);

@@ -8,7 +8,7 @@
 //! Every read wakes every waiting partition: the one that polled last may not be the one that is polled next.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Wake, Waker};
 
@@ -18,10 +18,15 @@ use datafusion::physical_expr::PhysicalExpr;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use parking_lot::Mutex;
+use terrace_tier_store::heat::{Pattern, Sample};
+use terrace_tier_store::placement::ExpectedRead;
+use terrace_tier_store::table::Chunk;
 use terrace_tier_store::tier::ssd::Admission;
 
 use super::asked::Asked;
+use super::counted::Counted;
 use super::filter::{Conjunct, SliceFilter};
+use super::journal::Journal;
 use super::late::{self, Late};
 use super::metrics::ScanMetrics;
 use super::open::{Arrived, ChunkRead, ColdPart, OpenChunk, Opening};
@@ -56,6 +61,31 @@ pub(super) struct ScanSpec {
     pub metrics: ScanMetrics,
     /// The same for the advisor.
     pub tally: Arc<ScanTally>,
+    /// What its statement has counted.
+    pub counted: Arc<Counted>,
+    /// What became of the rows so far.
+    pub passed: Passed,
+}
+
+/// Rows of the chunks that an execution is done with, and those of them that left the scan.
+#[derive(Debug, Default)]
+pub(super) struct Passed {
+    rows: AtomicU64,
+    survivors: AtomicU64,
+}
+
+impl Passed {
+    pub(super) fn add(&self, rows: usize, survivors: usize) {
+        self.rows.fetch_add(rows as u64, Ordering::Relaxed);
+        self.survivors.fetch_add(survivors as u64, Ordering::Relaxed);
+    }
+
+    /// Of so many rows, those that are expected to leave the scan; all as long as nothing is known.
+    fn of(&self, rows: u32) -> usize {
+        let (seen, survivors) = (self.rows.load(Ordering::Relaxed), self.survivors.load(Ordering::Relaxed));
+        let share = if seen > 0 { (survivors as f64 / seen as f64).min(1.0) } else { 1.0 };
+        (f64::from(rows) * share).ceil() as usize
+    }
 }
 
 impl ScanSpec {
@@ -76,6 +106,8 @@ impl ScanSpec {
 /// The shared state of one execution.
 pub(super) struct ScanQueue {
     pub(super) spec: Arc<ScanSpec>,
+    /// It is asked as long as this lives.
+    _journal: Arc<Journal>,
     lanes: Vec<Mutex<Lane>>,
     wakers: Arc<Wakers>,
     pruner: Mutex<DynamicPruner>,
@@ -183,12 +215,18 @@ impl Wake for Wakers {
 
 impl ScanQueue {
     /// A queue over `lanes` of items: one lane shared by all partitions, or one for each.
-    pub(super) fn new(spec: Arc<ScanSpec>, lanes: Vec<Vec<u32>>, ordered: bool, pruner: DynamicPruner) -> Self {
+    pub(super) fn new(
+        (spec, journal): (Arc<ScanSpec>, Arc<Journal>),
+        lanes: Vec<Vec<u32>>,
+        ordered: bool,
+        pruner: DynamicPruner,
+    ) -> Self {
         let lane = |items: Vec<u32>| Mutex::new(Lane { pending: items.into(), ..Lane::default() });
         let late = Late::new(&spec, ordered);
         let look_ahead = LookAhead::new(spec.source.store.ssd().io().depth().bytes(), spec.fetch.is_some());
         Self {
             spec,
+            _journal: journal,
             lanes: lanes.into_iter().map(lane).collect(),
             wakers: Arc::default(),
             pruner: Mutex::new(pruner),
@@ -226,6 +264,29 @@ impl ScanQueue {
             self.close();
         }
         enough
+    }
+
+    /// Tells the reads that nobody has begun: chunks that no partition has taken. What run-time filters will exclude of them
+    /// is not known yet. A scan with a limit reads one chunk more, perhaps: it tells nothing.
+    pub(super) fn tell(&self, note: &mut dyn FnMut(&Chunk, usize, ExpectedRead)) {
+        let spec = &self.spec;
+        if spec.fetch.is_some() || self.closed.load(Ordering::SeqCst) || self.live.load(Ordering::SeqCst) == 0 {
+            return;
+        }
+        let items: Vec<u32> = self.lanes.iter().flat_map(|lane| lane.lock().untaken()).collect();
+        for entry in items.into_iter().filter_map(|item| spec.source.chunk(item)) {
+            let chunk = &entry.chunk;
+            let survivors = spec.passed.of(chunk.rows);
+            for (slot, column) in spec.columns.iter().enumerate() {
+                let (pattern, values) = match spec.filters_on(slot) {
+                    true => (Pattern::Sequential, chunk.rows as usize),
+                    false => (Sample::default().pattern(survivors, chunk.rows as usize), survivors),
+                };
+                if values > 0 {
+                    note(chunk, *column, ExpectedRead { pattern, values: values as u64 });
+                }
+            }
+        }
     }
 
     fn close(&self) {
@@ -514,6 +575,14 @@ impl Lane {
             let asked = self.to_filter.is_empty() && self.chosen.is_empty();
             asked && self.cold.is_empty() && self.ready.is_empty() && self.resident.is_empty()
         }
+    }
+
+    /// Items that no partition has taken.
+    fn untaken(&self) -> BTreeSet<u32> {
+        let sorted = [&self.pending, &self.order, &self.resident, &self.cold, &self.to_filter];
+        let read = self.in_flight.iter().chain(self.ready.keys()).copied();
+        let chosen = self.chosen.iter().map(ColdPart::item);
+        sorted.into_iter().flatten().copied().chain(read).chain(chosen).collect()
     }
 
     /// Starts a read; gives the part back when the budget has no room for it.

@@ -1,50 +1,15 @@
-//! What the scans of a statement did: written down while they run, for the advisor.
-//!
-//! The engine puts a [`Journal`] into the configuration of an execution; every scan of it adds a tally. Without one,
-//! nothing is kept.
+//! What one scan of a statement did: written down while it runs, for the advisor.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
 
 use datafusion::common::instant::Instant;
-use datafusion::execution::TaskContext;
-use parking_lot::Mutex;
 use terrace_tier_store::placement::epoch::MAX_TIERS;
 use terrace_tier_store::placement::{ColumnReads, ScanProfile};
 use terrace_tier_store::table::{ColumnId, TableId};
 use terrace_tier_store::tier::TierId;
 
 use super::metrics::now;
-
-/// Executions of scans that are kept of a statement; a recursive one may have any number.
-const MOST_SCANS: usize = 256;
-
-/// The scans of one statement.
-#[derive(Debug, Default)]
-pub(crate) struct Journal(Mutex<Vec<Arc<ScanTally>>>);
-
-impl Journal {
-    /// The journal of an execution; one that nobody reads where the engine gave none.
-    pub(super) fn of(context: &TaskContext) -> Arc<Self> {
-        context.session_config().get_extension().unwrap_or_default()
-    }
-
-    /// A tally for one more execution of a scan.
-    pub(super) fn scan(&self, table: TableId, columns: usize, partitions: usize) -> Arc<ScanTally> {
-        let tally = Arc::new(ScanTally::new(table, columns, partitions));
-        let known = &mut *self.0.lock();
-        if known.len() < MOST_SCANS {
-            known.push(Arc::clone(&tally));
-        }
-        tally
-    }
-
-    /// What they did so far; scans that read no segment are left out.
-    pub(crate) fn scans(&self) -> Vec<ScanProfile> {
-        let profiles = self.0.lock().iter().map(|tally| tally.profile()).collect::<Vec<_>>();
-        profiles.into_iter().filter(|scan| !scan.reads.is_empty()).collect()
-    }
-}
 
 /// One execution of a scan.
 #[derive(Debug)]
@@ -105,7 +70,8 @@ impl ScanTally {
         tally.cold_bytes.fetch_add(cold_bytes, Ordering::Relaxed);
     }
 
-    fn profile(&self) -> ScanProfile {
+    /// All of it so far.
+    pub(super) fn profile(&self) -> ScanProfile {
         let read = |tally: &ColumnTally| {
             let column = *tally.column.get()?;
             let segments = std::array::from_fn(|id| tally.segments.get(id).map_or(0, |n| n.load(Ordering::Relaxed)));

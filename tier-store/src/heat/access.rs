@@ -8,7 +8,7 @@ use crate::tier::{MAX_TIERS, Slots, TierId};
 /// Accesses to segments of one tier by one pattern, and the bytes they covered.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct AccessTotal {
-    /// Scans of a segment.
+    /// Reads of a segment, each that a statement makes.
     pub accesses: u64,
     /// Bytes of the segments they touched.
     pub bytes: u64,

@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Pattern {
-    /// The whole segment, in order.
+    /// The whole segment or a good part of it, from one row to the next.
     Sequential,
-    /// Ascending positions, some skipped.
+    /// Positions in order, some skipped.
     Monotonic,
-    /// Positions in no order.
+    /// Positions in no order, one read apart from the next.
     Random,
-    /// A few rows by key.
+    /// A few rows.
     Point,
 }
 
@@ -34,7 +34,7 @@ impl Pattern {
 /// Accesses and values read by pattern, in the order of [`Pattern::ALL`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PatternCounts {
-    /// Scans that touched the segment.
+    /// Statements that read the segment.
     pub accesses: [u64; 4],
     /// Values they read.
     pub values: [u64; 4],
@@ -48,7 +48,7 @@ pub struct SegmentCounters {
 }
 
 impl SegmentCounters {
-    /// Counts one access that read `values` values. Call once per scan of the segment.
+    /// Counts one access that read `values` values. Call once per statement that reads the segment.
     #[inline]
     pub fn record(&self, pattern: Pattern, values: u64) {
         if cfg!(feature = "no-counters") {
@@ -57,6 +57,17 @@ impl SegmentCounters {
         let i = pattern as usize;
         if let (Some(accesses), Some(total)) = (self.accesses.get(i), self.values.get(i)) {
             accesses.fetch_add(1, Ordering::Relaxed);
+            total.fetch_add(values, Ordering::Relaxed);
+        }
+    }
+
+    /// Counts `values` more of an access that is counted already.
+    #[inline]
+    pub fn record_more(&self, pattern: Pattern, values: u64) {
+        if cfg!(feature = "no-counters") {
+            return;
+        }
+        if let Some(total) = self.values.get(pattern as usize) {
             total.fetch_add(values, Ordering::Relaxed);
         }
     }

@@ -4,7 +4,8 @@
 //! it does not lie now, the time of the move spread over `payback_epochs`: a move that does not pay back within them is
 //! not made, and a segment that is as good elsewhere stays. Segments that nobody reads gain nothing anywhere, so they
 //! are the first to make room and are never promoted. One that moved a short time ago does not turn back for
-//! little: see [`super::hold`].
+//! little: see [`super::hold`]. One that a running statement is about to read does not leave for little either: see
+//! [`super::agenda`].
 //!
 //! That is how the policy `optimal` sees it; [`super::policy`] has others. What holds for all of them is decided here.
 //!
@@ -13,6 +14,7 @@
 
 use std::cmp::Ordering;
 
+use super::agenda::ahead_us;
 use super::cost::{Extent, TierCost};
 use super::duty::Duty;
 use super::hold::{self, Hold};
@@ -64,6 +66,8 @@ pub struct SegmentInput {
     pub duty: Duty,
     /// Where it should not turn back to, because it moved a short time ago.
     pub hold: Option<Hold>,
+    /// What running statements are about to read of it where it lies in memory: see [`super::agenda`].
+    pub ahead: SegmentHeat,
 }
 
 impl SegmentInput {
@@ -253,7 +257,7 @@ fn instance(inputs: &Inputs) -> (Instance, Vec<f64>) {
         for (id, charged) in (0..tiers).zip(segment.charged_bytes) {
             let parts = parts(inputs, segment, id);
             times.push(parts.read_us);
-            costs.push(parts.read_us + parts.wish_us + parts.move_us);
+            costs.push(parts.sum_us());
             bytes.push(charged as f64);
         }
     }
@@ -269,6 +273,15 @@ pub(super) struct CostParts {
     pub(super) wish_us: f64,
     /// The move there, spread over the epochs within which it must pay back.
     pub(super) move_us: f64,
+    /// That running statements are about to read it where it lies, which is faster.
+    pub(super) ahead_us: f64,
+}
+
+impl CostParts {
+    /// All of them.
+    pub(super) fn sum_us(&self) -> f64 {
+        self.read_us + self.wish_us + self.move_us + self.ahead_us
+    }
 }
 
 /// The cost of `segment` on tier `id`, but for its room.
@@ -280,6 +293,7 @@ pub(super) fn parts(inputs: &Inputs, segment: &SegmentInput, id: usize) -> CostP
         read_us,
         wish_us: unmet_wish_us(inputs, segment, tier),
         move_us: move_us(inputs, segment, id) / inputs.payback_epochs.max(1e-3) + segment.hold.map_or(0.0, turn),
+        ahead_us: ahead_us(inputs, segment, tier),
     }
 }
 
@@ -293,9 +307,14 @@ fn unmet_wish_us(inputs: &Inputs, segment: &SegmentInput, tier: TierId) -> f64 {
 
 /// Expected time of the segment's reads on a tier, in microseconds per epoch.
 pub(super) fn reading_us(inputs: &Inputs, segment: &SegmentInput, tier: TierId) -> f64 {
+    reads_us(inputs, segment, &segment.heat, tier)
+}
+
+/// The time of such reads of the segment on a tier, in microseconds per epoch.
+pub(super) fn reads_us(inputs: &Inputs, segment: &SegmentInput, heat: &SegmentHeat, tier: TierId) -> f64 {
     let at = usize::from(tier.0);
     let known = inputs.tiers.get(at);
-    known.map_or(0.0, |tier| tier.cost.expected_us(&segment.heat, extent(inputs, segment, at)))
+    known.map_or(0.0, |tier| tier.cost.expected_us(heat, extent(inputs, segment, at)))
 }
 
 /// What `tier` saves against the home, in microseconds per epoch: reading time, and the wishes of users.

@@ -30,6 +30,8 @@ pub struct TierOption {
     pub move_us: f64,
     /// That a rule prefers another tier.
     pub wish_us: f64,
+    /// That running statements are about to read it where it lies: what they would take longer there.
+    pub ahead_us: f64,
     /// All of these: the segment goes where this is least.
     pub total_us: f64,
 }
@@ -245,7 +247,8 @@ impl<'a> Explainer<'a> {
                 rent_us,
                 move_us: parts.move_us,
                 wish_us: parts.wish_us,
-                total_us: parts.read_us + rent_us + parts.move_us + parts.wish_us,
+                ahead_us: parts.ahead_us,
+                total_us: parts.sum_us() + rent_us,
             }
         };
         self.inputs.tiers.iter().enumerate().map(option).collect()
@@ -408,10 +411,7 @@ impl<'a> Explainer<'a> {
 
     /// What a byte on `tier` saves against the cheapest other tier, its rent included, in microseconds per epoch.
     fn worth(&self, segment: &SegmentInput, tier: TierId) -> f64 {
-        let cost = |id: usize| {
-            let parts = parts(self.inputs, segment, id);
-            parts.read_us + parts.wish_us + parts.move_us
-        };
+        let cost = |id: usize| parts(self.inputs, segment, id).sum_us();
         let others = (0..self.inputs.tiers.len()).filter(|id| *id != usize::from(tier.0));
         let others = others.filter(|id| segment.duty.allows(TierId(*id as u8)));
         let rent = |id: usize| segment.charged_on(TierId(id as u8)) as f64 * self.price(TierId(id as u8));
@@ -476,6 +476,10 @@ impl<'a> Explainer<'a> {
             "" => String::new(),
             text => format!("; {text}"),
         };
+        let ahead = if segment.ahead.total() > 0.0 { "; running statements are about to read it" } else { "" };
+        if explanation.reads <= 0.0 && !ahead.is_empty() {
+            return Some(format!("{place}: not read in recent epochs{ahead}{hard}{condition}"));
+        }
         if explanation.reads <= 0.0 {
             return Some(format!("{place}: not read in recent epochs, so no tier saves anything{hard}{condition}"));
         }
@@ -494,7 +498,7 @@ impl<'a> Explainer<'a> {
             time(explanation.benefit_us),
             figure(explanation.benefit_ns_per_byte),
         );
-        Some(format!("{place}: {reads}; {worth}{hard}{condition}"))
+        Some(format!("{place}: {reads}; {worth}{ahead}{hard}{condition}"))
     }
 }
 

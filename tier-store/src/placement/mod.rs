@@ -4,7 +4,7 @@
 //!   counters -> heat -> epoch::plan (cost x heat, solver) -> moves with reasons -> migrate -> report and log
 //! ```
 //!
-//! [`explain`] says why, and what would change it; [`mode`], [`control`] and [`order`] are the user's hand on the loop;
+//! What running statements still have to read ([`agenda`]) stays in memory for them. [`explain`] says why, and what would change it; [`mode`], [`control`] and [`order`] are the user's hand on the loop;
 //! [`measure`] says afterwards what moves brought, [`advisor`] beforehand what other budgets would.
 //!
 //! What users want of the placement ([`duty`]) comes first: room for what must lie on a tier is reserved, what must not is
@@ -13,6 +13,7 @@
 
 pub mod advice;
 mod advisor;
+mod agenda;
 mod ask;
 pub mod calibrate;
 mod control;
@@ -48,6 +49,7 @@ mod words;
 pub mod workload;
 
 pub use advice::{Advice, AdviceRequest, BudgetPoint, Configuration, Goal, MoreRoom, UnreadColumn};
+pub use agenda::{Agenda, ExpectedRead};
 pub use calibrate::{Calibration, Point, TierProfile};
 pub use control::Control;
 pub use correction::{Correction, HomeReads};

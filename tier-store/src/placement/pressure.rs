@@ -232,7 +232,7 @@ impl Shared {
         let (mut inputs, mut origins) = self.inputs(host, &tables, seen.as_ref())?;
         let (basis, payback_epochs) = (self.mark(&mut inputs, id), inputs.payback_epochs);
         let may_leave = |at: usize, segment: &SegmentInput| {
-            let idle = || segment.heat.idle_epochs.is_none_or(|epochs| f64::from(epochs) > inputs.payback_epochs);
+            let idle = || last_use(segment).is_none_or(|epochs| f64::from(epochs) > inputs.payback_epochs);
             let stays = || self.policy.kind() == PolicyKind::Static || segment.duty.preferred == Some(tier);
             let open = || need == Need::Budget || !stays() && idle() && self.heat.read().knows(&segment.key);
             let is_auto = || origin_table(&tables, &origins, at).is_some_and(|t| t.mode == TieringMode::Auto);
@@ -299,12 +299,17 @@ fn condition(tier: &str, need: Need, less: u64, payback_epochs: f64) -> String {
     }
 }
 
+/// Epochs since a segment was last read; what a running statement is about to read is in use.
+fn last_use(segment: &SegmentInput) -> Option<u32> {
+    if segment.ahead.total() > 0.0 { Some(0) } else { segment.heat.idle_epochs }
+}
+
 /// Segments by cost until `lacking_bytes` are free, without those that turn out not to be needed; and for each by how much
 /// less would have to be lacking for it to stay.
 fn plan(inputs: &Inputs, (tier, lacking_bytes): (TierId, u64), why: &dyn Fn(u64) -> String) -> (EpochPlan, Vec<u64>) {
     let mut by_use: Vec<(usize, &SegmentInput)> = inputs.segments.iter().enumerate().collect();
     by_use.sort_by(|(_, a), (_, b)| {
-        let last = |segment: &SegmentInput| segment.heat.idle_epochs.unwrap_or(u32::MAX);
+        let last = |segment: &SegmentInput| last_use(segment).unwrap_or(u32::MAX);
         last(b).cmp(&last(a)).then(a.heat.total().total_cmp(&b.heat.total())).then(a.key.cmp(&b.key))
     });
     let count = by_use.len();

@@ -138,6 +138,7 @@ pub(super) fn segment_input(
         heat: heat(&key),
         duty,
         hold: None,
+        ahead: SegmentHeat::default(),
     }
 }
 

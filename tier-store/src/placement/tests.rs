@@ -54,6 +54,7 @@ fn segment(rng: &mut StdRng, chunk: u64, column: u32, duty: Duty) -> SegmentInpu
         heat,
         duty,
         hold: None,
+        ahead: SegmentHeat::default(),
     }
 }
 
@@ -179,6 +180,7 @@ fn four(rules: &Rules, reads: [f32; 4], current: u8, room: u64) -> Inputs {
             heat,
             duty,
             hold: None,
+            ahead: SegmentHeat::default(),
         }
     });
     let tier =

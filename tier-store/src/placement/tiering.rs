@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex, RwLock};
 
+use super::agenda::{Agenda, Agendas};
 use super::calibrate::Calibration;
 use super::control::Control;
 use super::correction::HomeReads;
@@ -217,6 +218,7 @@ pub(super) struct Shared {
     pub(super) turn: Mutex<Option<u64>>,
     pub(super) heat: RwLock<Heat>,
     pub(super) holds: Mutex<Holds>,
+    pub(super) agendas: Agendas,
     /// What the next plan starts from: see [`Inputs::prices`].
     pub(super) prices: Mutex<Vec<f64>>,
     /// What was proposed last: table, chunk, column, tier.
@@ -274,6 +276,7 @@ impl Tiering {
             turn: Mutex::new(None),
             heat: RwLock::default(),
             holds: Mutex::new(Holds::new(options.hold)),
+            agendas: Agendas::default(),
             prices: Mutex::default(),
             proposed: Mutex::default(),
             calibration: RwLock::default(),
@@ -452,6 +455,16 @@ impl Tiering {
     /// Calls `look` with all heat; the next epoch waits until it returns.
     pub fn with_heat<T>(&self, look: impl FnOnce(&Heat) -> T) -> T {
         look(&self.shared.heat.read())
+    }
+
+    /// Asks a statement what it still has to read when it is decided where segments lie; as long as it lives.
+    pub fn follow(&self, agenda: Weak<dyn Agenda>) {
+        self.shared.agendas.follow(agenda);
+    }
+
+    /// What running statements still have to read of what lies in memory, one read each at most.
+    pub fn ahead(&self) -> HashMap<SegmentKey, SegmentHeat> {
+        self.shared.agendas.ahead()
     }
 
     /// Counts and last figures.

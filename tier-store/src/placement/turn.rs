@@ -85,8 +85,10 @@ impl Shared {
         Ok(drawn)
     }
 
-    /// Marks what should not turn back, where the policy goes by costs; what the inputs stand on.
+    /// Marks what running statements are about to read and, where the policy goes by costs, what should not turn back; what
+    /// the inputs stand on.
     pub(super) fn mark(&self, inputs: &mut Inputs, epoch: u64) -> Basis {
+        self.agendas.mark(inputs);
         match self.policy.kind() {
             PolicyKind::Optimal => self.holds.lock().mark(inputs, epoch),
             _ => Basis::of(inputs),

@@ -1,9 +1,12 @@
 //! A run of a policy over a course, and what it came to.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::ops::Range;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use super::course::{Course, reading_us};
 use super::merging::read_one_by_one;
@@ -13,8 +16,10 @@ use crate::error::Result;
 use crate::heat::{Pattern, SegmentKey};
 use crate::placement::solver::Effort;
 use crate::placement::{
-    EpochReport, EpochRequest, MergeKind, MergeOptions, MoveStatus, PolicyKind, Tiering, TieringHost, TieringOptions,
+    Agenda, EpochReport, EpochRequest, ExpectedRead, MergeKind, MergeOptions, MoveStatus, PolicyKind, Tiering,
+    TieringHost, TieringOptions,
 };
+use crate::table::Chunk;
 
 /// Between two epochs, in virtual time.
 pub(super) const INTERVAL: Duration = Duration::from_secs(60);
@@ -107,6 +112,9 @@ pub(super) fn run_with(
     };
     let rate = options.background_bytes_per_s;
     let tiering = Tiering::new(Arc::downgrade(&host), clock as Arc<dyn Clock>, options);
+    let scan = Arc::new(Scan { world: Arc::clone(&world), untaken: Mutex::default() });
+    let agenda: Weak<Scan> = Arc::downgrade(&scan);
+    tiering.follow(agenda);
     let merges = merge != MergeKind::Never;
     if merges {
         tiering.open_offers();
@@ -127,6 +135,7 @@ pub(super) fn run_with(
             true => read_one_by_one(&world, &tiering, (course, epoch))?,
             false => read_all(&world, reads),
         };
+        *scan.untaken.lock() = course.scenario.untaken(epoch);
         let request = EpochRequest { dry_run: false, reason: "interval".into(), bytes_per_s: rate };
         let report = tiering.run_epoch(request)?;
         let (turned, unearned) = flips.note(&world, &tiering, &report);
@@ -168,6 +177,23 @@ pub(super) fn scan(world: &World, at: usize, scans: u32) {
     let segment = world.segment(at).and_then(|(chunk, column)| chunk.segments.get(column));
     let Some(segment) = segment else { return };
     (0..scans).for_each(|_| segment.counters.record(Pattern::Sequential, ROWS.into()));
+}
+
+/// A statement that is under way.
+struct Scan {
+    world: Arc<World>,
+    untaken: Mutex<Range<usize>>,
+}
+
+impl Agenda for Scan {
+    fn tell(&self, note: &mut dyn FnMut(&Chunk, usize, ExpectedRead)) {
+        let chunks = self.untaken.lock().clone();
+        for at in chunks.start * COLUMNS.len()..chunks.end * COLUMNS.len() {
+            if let Some((chunk, column)) = self.world.segment(at) {
+                note(chunk, column, ExpectedRead { pattern: Pattern::Sequential, values: ROWS.into() });
+            }
+        }
+    }
 }
 
 /// The last move of every segment.

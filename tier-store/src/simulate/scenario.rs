@@ -1,5 +1,7 @@
 //! What users do to a store, epoch by epoch: seeded draws from shares that may change with time.
 
+use std::ops::Range;
+
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
@@ -18,8 +20,10 @@ const STAY: u32 = 6;
 const PHASE: u32 = 12;
 /// Tenants, each with as many chunks.
 const TENANTS: usize = 10;
-/// When the one-off scan reads everything.
+/// When the one-off scan reads everything, or begins to.
 pub(super) const SCAN_EPOCH: u32 = 20;
+/// Chunks that the long scan reads in an epoch.
+const LONG_SCAN_CHUNKS: usize = 5;
 /// When the second tier is lost and when it is back; then the same of the home.
 pub(super) const LOSSES: [(usize, u32, u32); 2] = [(1, 15, 21), (2, 26, 30)];
 
@@ -34,6 +38,8 @@ pub enum Scenario {
     Periodic,
     /// Stable, and one scan of everything.
     FullScan,
+    /// Stable, and one scan of everything that goes on for many epochs; these know what it still has to read.
+    LongScan,
     /// Ten tenants with binomial shares of the queries (Dreseler 2021, section 7.2.3).
     Tenants,
     /// Two hot sets, each of which would fill DRAM, that take turns every epoch.
@@ -44,8 +50,16 @@ pub enum Scenario {
 
 impl Scenario {
     /// All of them.
-    pub const ALL: [Self; 7] =
-        [Self::Stable, Self::Drift, Self::Periodic, Self::FullScan, Self::Tenants, Self::Alternation, Self::Loss];
+    pub const ALL: [Self; 8] = [
+        Self::Stable,
+        Self::Drift,
+        Self::Periodic,
+        Self::FullScan,
+        Self::LongScan,
+        Self::Tenants,
+        Self::Alternation,
+        Self::Loss,
+    ];
 
     /// Name in tables and files.
     pub fn name(self) -> &'static str {
@@ -54,6 +68,7 @@ impl Scenario {
             Self::Drift => "drift",
             Self::Periodic => "periodic",
             Self::FullScan => "full-scan",
+            Self::LongScan => "long-scan",
             Self::Tenants => "tenants",
             Self::Alternation => "alternation",
             Self::Loss => "loss",
@@ -80,10 +95,19 @@ impl Scenario {
         if self == Self::FullScan && epoch == SCAN_EPOCH {
             return Some("one scan of everything".into());
         }
+        if self == Self::LongScan && epoch == SCAN_EPOCH {
+            return Some("a long scan of everything begins".into());
+        }
         let name = |tier: usize| TIERS.get(tier).copied().unwrap_or("?");
         self.events(epoch)
             .next()
             .map(|(tier, lost)| format!("{} is {}", name(tier), if lost { "lost" } else { "back" }))
+    }
+
+    /// Chunks that a scan under way has yet to read at the end of an epoch.
+    pub(super) fn untaken(self, epoch: u32) -> Range<usize> {
+        let begun = self == Self::LongScan && epoch >= SCAN_EPOCH;
+        if begun { scanned(epoch).end..CHUNKS } else { 0..0 }
     }
 
     /// Scans of every segment in each of `epochs` epochs.
@@ -94,8 +118,12 @@ impl Scenario {
     }
 
     fn draw(self, epoch: u32, skew: &[f64], rng: &mut StdRng) -> Vec<u32> {
-        let once = u32::from(self == Self::FullScan && epoch == SCAN_EPOCH);
-        let mut reads = vec![once; SEGMENTS];
+        let is_scanned = |at: usize| match self {
+            Self::FullScan => epoch == SCAN_EPOCH,
+            Self::LongScan => scanned(epoch).contains(&(at / COLUMNS.len())),
+            _ => false,
+        };
+        let mut reads: Vec<u32> = (0..SEGMENTS).map(|at| u32::from(is_scanned(at))).collect();
         let mut sum = 0.0;
         let upto: Vec<f64> = (0..SEGMENTS)
             .map(|at| {
@@ -118,7 +146,7 @@ impl Scenario {
         let hot = |first: usize| if (chunk + CHUNKS - first % CHUNKS) % CHUNKS < HOT { 1.0 } else { BACKGROUND };
         let skewed = |at: usize| skew.get(at).copied().unwrap_or(0.0);
         match self {
-            Self::Stable | Self::FullScan | Self::Loss => skewed(at),
+            Self::Stable | Self::FullScan | Self::LongScan | Self::Loss => skewed(at),
             Self::Drift => hot((epoch / STAY) as usize),
             Self::Periodic => hot(if (epoch / PHASE).is_multiple_of(2) { 0 } else { CHUNKS / 2 }),
             Self::Alternation => hot(if epoch.is_multiple_of(2) { 0 } else { HOT }),
@@ -126,6 +154,13 @@ impl Scenario {
             Self::Tenants => binomial(chunk / (CHUNKS / TENANTS)) * skewed(at),
         }
     }
+}
+
+/// Chunks that the long scan reads in an epoch.
+fn scanned(epoch: u32) -> Range<usize> {
+    let Some(past) = epoch.checked_sub(SCAN_EPOCH) else { return 0..0 };
+    let upto = |epochs: usize| (epochs * LONG_SCAN_CHUNKS).min(CHUNKS);
+    upto(past as usize)..upto(past as usize + 1)
 }
 
 /// Zipf's shares, dealt out to the segments.

@@ -21,7 +21,7 @@ const SEEDS: std::ops::Range<u64> = 1..5;
 /// of its moves that may turn back early.
 fn bounds(scenario: Scenario) -> (f64, f64, f64) {
     match scenario {
-        Scenario::Stable | Scenario::FullScan | Scenario::Tenants => (0.25, 0.04, 0.03),
+        Scenario::Stable | Scenario::FullScan | Scenario::LongScan | Scenario::Tenants => (0.25, 0.04, 0.03),
         Scenario::Loss => (0.25, 0.08, 0.03),
         Scenario::Drift => (0.6, -0.5, 0.12),
         Scenario::Periodic => (1.0, 0.0, 0.15),
@@ -69,14 +69,35 @@ fn optimal_is_hardly_ever_behind_another_policy() {
 
 #[test]
 fn one_scan_of_everything_does_not_displace_the_hot_set() {
-    let [with, without] = [Scenario::FullScan, Scenario::Stable].map(|scenario| {
-        let course = Course::new(scenario, 3, 40).unwrap();
-        let outcome = run(&course, PolicyKind::Optimal).unwrap();
-        outcome.reading_us - outcome.fixed_us
-    });
-    let course = Course::new(Scenario::FullScan, 3, 40).unwrap();
-    let mean_us = run(&course, PolicyKind::Optimal).unwrap().reading_us / 30.0;
-    assert!(with - without < mean_us, "costs less than one more epoch: {with} {without} {mean_us}");
+    let outcome = |scenario| run(&Course::new(scenario, 3, 40).unwrap(), PolicyKind::Optimal).unwrap();
+    let behind = |scenario| outcome(scenario).reading_us - outcome(scenario).fixed_us;
+    let without = behind(Scenario::Stable);
+    for scenario in [Scenario::FullScan, Scenario::LongScan] {
+        let (with, mean_us) = (behind(scenario), outcome(scenario).reading_us / 30.0);
+        let case = format!("{}: {with} {without} {mean_us}", scenario.name());
+        assert!(with - without < mean_us, "costs less than one more epoch: {case}");
+    }
+}
+
+/// What it is about to read stays, what is hot stays or comes, and nothing comes because of it alone.
+#[test]
+fn a_long_scan_brings_nothing_into_memory_that_only_it_reads() {
+    let course = Course::new(Scenario::LongScan, 1, 40).unwrap();
+    let mut rose = Vec::new();
+    outcome::run_with(&course, (PolicyKind::Optimal, MergeKind::Never), |step| {
+        let rank = |name: &str| world::TIERS.iter().position(|tier| *tier == name);
+        for record in step.report.moves.iter().filter(|record| rank(&record.to) < rank(&record.from)) {
+            let column = world::COLUMNS.iter().position(|name| *name == record.column).unwrap();
+            let at = record.chunk as usize * world::COLUMNS.len() + column;
+            let upto = course.reads[..=step.epoch as usize].iter().map(|reads| reads[at]).sum::<u32>();
+            rose.push((step.epoch, at, upto));
+        }
+    })
+    .unwrap();
+    let during = rose.iter().filter(|(epoch, ..)| (scenario::SCAN_EPOCH..scenario::SCAN_EPOCH + 8).contains(epoch));
+    // The scan itself is one read.
+    assert!(during.clone().all(|(.., reads)| *reads > 2), "{rose:?}");
+    assert!(rose.len() > 20, "{rose:?}");
 }
 
 #[test]

@@ -200,14 +200,17 @@ impl Core {
         columns.into_iter().map(|column| column.ok_or(Error::Cancelled)).collect()
     }
 
-    /// Columns of a chunk for the check of a key, counted as an access from end to end.
-    pub(super) fn read_keys(&self, chunk: &Arc<Chunk>, wanted: &[usize]) -> Result<Vec<ArrayRef>> {
+    /// Columns of a chunk for the check of a key, counted as an access from end to end if it is the first of its check.
+    pub(super) fn read_keys(&self, chunk: &Arc<Chunk>, wanted: &[usize], is_first: bool) -> Result<Vec<ArrayRef>> {
         if !cfg!(feature = "no-counters") {
             for segment in wanted.iter().filter_map(|column| chunk.segments.get(*column)) {
                 let tier = segment.resident.load().as_ref().map(|resident| resident.tier.id());
                 let home = self.home_tier();
                 let bytes = if tier.is_some() { segment.bytes() } else { segment.home.len };
-                segment.counters.record(Pattern::Sequential, u64::from(chunk.rows));
+                match is_first {
+                    true => segment.counters.record(Pattern::Sequential, chunk.rows.into()),
+                    false => segment.counters.record_more(Pattern::Sequential, chunk.rows.into()),
+                }
                 self.access_totals.record(tier.unwrap_or(home), Pattern::Sequential, bytes);
             }
         }

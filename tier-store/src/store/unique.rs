@@ -94,7 +94,7 @@ pub(super) fn check_statement(
     let new_items = items(&key, Content::of(seen), None, &new)?;
     let Some(hull) = hull(&new_items) else { return Ok(()) };
     let old = items(&key, Content::of(seen), Some(&hull), |place| !new(place))?;
-    Comparison { core, key: &key, among: Some(TWICE) }.run(&new_items, &old)
+    Comparison::new(core, &key, Some(TWICE)).run(&new_items, &old)
 }
 
 /// The keys that a commit brings, and what they have been compared with.
@@ -152,7 +152,7 @@ impl NewKeys {
         let fresh = Fresh::of(draft.content(), known.as_deref());
         let old = items(&self.key, draft.content(), Some(&self.hull), |place| fresh.has(place))?;
         let among = known.is_none().then_some(TWICE);
-        Comparison { core, key: &self.key, among }.run(&self.new, &old)
+        Comparison::new(core, &self.key, among).run(&self.new, &old)
     }
 }
 
@@ -184,7 +184,7 @@ impl ExistingKeys {
         let new = items(&self.key, content, None, |place| fresh.has(place))?;
         let Some(hull) = hull(&new) else { return Ok(()) };
         let old = items(&self.key, content, Some(&hull), |place| !fresh.has(place))?;
-        Comparison { core, key: &self.key, among: Some(THERE) }.run(&new, &old)
+        Comparison::new(core, &self.key, Some(THERE)).run(&new, &old)
     }
 }
 
@@ -195,7 +195,7 @@ impl ExistingKeys {
 pub(super) fn check_new_table(core: &Core, table: &Table, sealed: &[SealedChunk]) -> Result<()> {
     let Some(key) = Key::enforced(table.definition())? else { return Ok(()) };
     let new = sealed.iter().map(|sealed| Item::of_sealed(&key, sealed, None)).collect::<Result<Vec<_>>>()?;
-    Comparison { core, key: &key, among: Some(TWICE) }.run(&new, &[])
+    Comparison::new(core, &key, Some(TWICE)).run(&new, &[])
 }
 
 /// Chunks and delta entries that a later version has and an earlier one has not.

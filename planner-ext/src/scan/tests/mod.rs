@@ -4,6 +4,7 @@
 
 mod behaviour;
 mod filters;
+mod heat;
 mod oracle;
 mod statistics;
 

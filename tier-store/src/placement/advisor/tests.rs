@@ -41,6 +41,7 @@ fn segment(rng: &mut StdRng, chunk: u64, column: u32) -> SegmentInput {
         heat,
         duty,
         hold: None,
+        ahead: SegmentHeat::default(),
     }
 }
 

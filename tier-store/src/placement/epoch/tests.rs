@@ -37,6 +37,7 @@ fn segment(id: u64, current: u8, pattern: Pattern, reads: f32, values: f32) -> S
         heat,
         duty,
         hold: None,
+        ahead: SegmentHeat::default(),
     }
 }
 

@@ -34,6 +34,7 @@ fn segment(id: u64, bytes: u64, current: u8, pattern: Pattern, reads: f32) -> Se
         heat,
         duty,
         hold: None,
+        ahead: SegmentHeat::default(),
     }
 }
 

@@ -39,6 +39,7 @@ fn inputs(reads: [f32; 8]) -> Inputs {
             heat,
             duty,
             hold: None,
+            ahead: SegmentHeat::default(),
         }
     };
     let tiers = vec![tier("dram", TierKind::Dram), tier("ssd", TierKind::Ssd)];

@@ -33,6 +33,7 @@ fn inputs(places: [u8; 2], reads: [f32; 2]) -> Inputs {
             heat,
             duty,
             hold: None,
+            ahead: SegmentHeat::default(),
         }
     };
     let tier =

@@ -32,6 +32,7 @@ fn segment(chunk: u64, column: u32, current: u8, bytes: u64, reads: f32, idle: O
         heat,
         duty,
         hold: None,
+        ahead: SegmentHeat::default(),
     }
 }
 

@@ -5,6 +5,7 @@
 //! else the rows are read several times, with a share of the hashes each time. Keys with the same hash are read again
 //! and compared byte by byte.
 
+use std::cell::RefCell;
 use std::collections::HashSet;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
@@ -20,7 +21,7 @@ use crate::error::Result;
 use crate::store::core::Core;
 use crate::table::ingest::SealedChunk;
 use crate::table::key::{Key, KeyRange, Limit};
-use crate::table::{ChunkEntry, DeltaRows};
+use crate::table::{ChunkEntry, ChunkId, DeltaRows};
 use crate::tier::Charge;
 
 /// Rows that are encoded at a time.
@@ -129,6 +130,15 @@ pub(super) struct Comparison<'a> {
     pub(super) key: &'a Key,
     /// What to say of keys that are twice among the new rows; `None` when it is known that there are none.
     pub(super) among: Option<&'static str>,
+    /// Chunks whose keys it has read: read again they are the same access.
+    read: RefCell<HashSet<ChunkId>>,
+}
+
+impl<'a> Comparison<'a> {
+    /// One that has read nothing.
+    pub(super) fn new(core: &'a Core, key: &'a Key, among: Option<&'static str>) -> Self {
+        Self { core, key, among, read: RefCell::default() }
+    }
 }
 
 impl Comparison<'_> {
@@ -250,7 +260,8 @@ impl Comparison<'_> {
     ) -> Result<()> {
         let (columns, rows, deletions) = match &item.rows {
             ItemRows::Chunk(entry) => {
-                let columns = self.core.read_keys(&entry.chunk, self.key.columns())?;
+                let is_first = self.read.borrow_mut().insert(entry.chunk.id);
+                let columns = self.core.read_keys(&entry.chunk, self.key.columns(), is_first)?;
                 (columns, entry.chunk.rows as usize, entry.deletions.as_deref())
             }
             ItemRows::Delta(rows) => {

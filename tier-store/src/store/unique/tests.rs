@@ -260,7 +260,13 @@ fn more_keys_than_memory_are_compared_in_several_passes() {
         bad[at] = bad[(at + 4_000) % 8_000];
         assert!(message(ingest(&store, &table, batch(&bad))).contains("is given twice"), "TERRACE_SEED={seed}");
     }
+    let version = table.version();
+    let counts = || version.chunks[0].chunk.segments[0].counters.snapshot();
+    let before = counts();
     ingest(&store, &table, batch(second)).unwrap();
+    // One check is one access, however often it reads the chunk.
+    let (accesses, values) = (counts().accesses[0] - before.accesses[0], counts().values[0] - before.values[0]);
+    assert!(accesses == 1 && values > u64::from(version.chunks[0].chunk.rows), "{accesses} {values}");
     assert_eq!(keys(&store, &table).len(), 20_000);
     assert_eq!(store.delta_account().used_bytes(), 0);
 }

@@ -1,0 +1,229 @@
+//! What statements leave in the counters, and what they say they still have to read.
+
+use std::sync::Arc;
+
+use datafusion::execution::TaskContext;
+use datafusion::physical_plan::{ExecutionPlan, collect, displayable};
+use datafusion::prelude::SessionContext;
+use futures::StreamExt;
+use terrace_tier_store::heat::{Pattern, PatternCounts};
+use terrace_tier_store::placement::EpochRequest;
+
+use super::{Fixture, Rng, lines, run};
+use crate::scan::journal::Journal;
+
+/// The surroundings of one statement, as the engine makes them.
+fn surroundings(context: &SessionContext, batch_rows: usize) -> Arc<TaskContext> {
+    let task = context.task_ctx();
+    let journal = Arc::new(Journal::default());
+    let config = task.session_config().clone().with_batch_size(batch_rows).with_extension(journal);
+    Arc::new(TaskContext::clone(&task).with_session_config(config))
+}
+
+async fn planned(context: &SessionContext, sql: &str) -> Arc<dyn ExecutionPlan> {
+    context.sql(sql).await.unwrap().create_physical_plan().await.unwrap()
+}
+
+/// Runs a statement; the rows, as lines.
+async fn execute(context: &SessionContext, sql: &str, batch_rows: usize) -> Vec<String> {
+    let plan = planned(context, sql).await;
+    lines(&collect(plan, surroundings(context, batch_rows)).await.unwrap())
+}
+
+fn counts(fixture: &Fixture, column: usize) -> Vec<PatternCounts> {
+    fixture.version.chunks.iter().map(|entry| entry.chunk.segments[column].counters.snapshot()).collect()
+}
+
+/// Accesses of all segments, by chunk and column.
+fn accesses(fixture: &Fixture) -> Vec<u64> {
+    (0..7).flat_map(|column| counts(fixture, column)).map(|counts| counts.accesses.iter().sum()).collect()
+}
+
+#[tokio::test]
+async fn one_statement_counts_a_segment_once() {
+    for (sql, batch_rows) in [
+        ("SELECT count(*), sum(b.i) FROM t a JOIN t b ON a.k = b.k", 8192),
+        ("SELECT i, f FROM t UNION ALL SELECT i, f FROM t UNION ALL SELECT i, f FROM t", 8192),
+        ("SELECT count(*) FROM t WHERE i > (SELECT avg(i) FROM t) AND f > (SELECT avg(f) + avg(i) FROM t)", 8192),
+        (
+            "WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT r.n + 1 FROM r JOIN t ON t.k = r.n + t.i * 0 WHERE r.n < 9) \
+             SELECT count(*) FROM r",
+            8192,
+        ),
+        // Fetched in twenty batches.
+        ("SELECT u, s FROM t ORDER BY (k * 7919) % 99991, k LIMIT 1000", 50),
+        ("SELECT x.u, y.u FROM t x, t y WHERE x.k = y.k + 1 AND x.k % 500 = 3", 8192),
+    ] {
+        for resident in [false, true] {
+            let fixture = Fixture::new(&mut Rng(21), 20_000, 2000, 100);
+            if resident {
+                fixture.place_all(|_, column| column % 3);
+            }
+            let (context, oracle) = (fixture.session(2), fixture.oracle());
+            let shown = displayable(planned(&context, sql).await.as_ref()).indent(false).to_string();
+            assert_eq!(shown.contains("FetchExec"), sql.contains("LIMIT"), "{shown}");
+            let expected = lines(&run(&oracle, sql).await.1);
+            assert_eq!(execute(&context, sql, batch_rows).await, expected, "{sql}");
+            let once = accesses(&fixture);
+            assert!(once.contains(&1) && once.iter().all(|accesses| *accesses <= 1), "{sql}: {once:?}");
+            execute(&context, sql, batch_rows).await;
+            let twice: Vec<u64> = once.iter().map(|accesses| accesses * 2).collect();
+            assert_eq!(accesses(&fixture), twice, "{sql}: another statement counts anew");
+            fixture.assert_idle().await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn all_that_a_statement_reads_of_a_segment_is_in_its_values() {
+    let fixture = Fixture::new(&mut Rng(22), 4000, 1000, 0);
+    execute(&fixture.session(2), "SELECT i FROM t UNION ALL SELECT i FROM t", 8192).await;
+    for found in counts(&fixture, 1) {
+        assert_eq!((found.accesses, found.values), ([1, 0, 0, 0], [2000, 0, 0, 0]));
+    }
+    let totals = fixture.store.access_totals().get(super::SSD, Pattern::Sequential);
+    assert_eq!(totals.accesses, 8, "what was read is counted as often as it was read");
+    let sql = "SELECT u FROM t ORDER BY (k * 7919) % 99991, k LIMIT 300";
+    execute(&fixture.session(1), sql, 100).await;
+    let found = counts(&fixture, 6);
+    assert_eq!(found.iter().map(|counts| counts.accesses.iter().sum::<u64>()).collect::<Vec<_>>(), [1; 4]);
+    assert_eq!(found.iter().flat_map(|counts| counts.values).sum::<u64>(), 300);
+}
+
+/// Each pattern, as the selection of a query shows it; wherever the segments lie.
+#[tokio::test]
+async fn the_pattern_is_that_of_the_rows_that_are_selected() {
+    let sequential = [1, 0, 0, 0];
+    let (monotonic, random, point) = ([0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]);
+    for (sql, of_key, of_text) in [
+        ("SELECT u FROM t", None, sequential),
+        ("SELECT u FROM t WHERE k % 100 <> 7", Some(sequential), sequential),
+        ("SELECT u FROM t WHERE k % 20000 < 9000", Some(sequential), sequential),
+        ("SELECT u FROM t WHERE k % 20000 < 1000", Some(sequential), monotonic),
+        ("SELECT u FROM t WHERE k % 3 = 1", Some(sequential), monotonic),
+        ("SELECT u FROM t WHERE k % 20000 = 77", Some(sequential), point),
+        // Fetched by position.
+        ("SELECT u FROM t ORDER BY (k * 7919) % 99991, k LIMIT 400", Some(sequential), random),
+        ("SELECT u FROM t ORDER BY k % 50 DESC, k LIMIT 400", Some(sequential), monotonic),
+        ("SELECT u FROM t ORDER BY (k * 7919) % 99991, k LIMIT 6", Some(sequential), point),
+    ] {
+        for resident in [false, true] {
+            let fixture = Fixture::new(&mut Rng(23), 40_000, 20_000, 0);
+            if resident {
+                fixture.place_all(|_, column| column % 2);
+            }
+            execute(&fixture.session(1), sql, 8192).await;
+            let read = |column: usize| -> Vec<[u64; 4]> {
+                let read = counts(&fixture, column).into_iter().map(|counts| counts.accesses);
+                read.filter(|accesses| accesses.iter().sum::<u64>() > 0).collect()
+            };
+            assert!(!read(6).is_empty() && read(6).iter().all(|found| *found == of_text), "{sql}: {:?}", read(6));
+            assert_eq!(read(0), of_key.map_or(vec![], |of_key| vec![of_key; 2]), "{sql}");
+        }
+    }
+}
+
+/// A scan that is under way keeps in memory what it has yet to read, against what is read a little.
+#[tokio::test]
+async fn an_epoch_in_the_middle_of_a_scan_leaves_what_it_is_about_to_read() {
+    let fixture = Fixture::new(&mut Rng(24), 40_000, 1000, 0);
+    let (context, tiering) = (fixture.session(1), fixture.store.tiering());
+    let memory = fixture.store.memory_tiers();
+    let place = |column: usize| (0..40).for_each(|chunk| fixture.place(chunk, column, 0));
+    let is_resident =
+        |chunk: usize, column: usize| fixture.version.chunks[chunk].chunk.segments[column].resident.load().is_some();
+    place(1);
+    let budget = memory[0].account().used_bytes();
+    place(2);
+    execute(&context, "SELECT f FROM t", 8192).await;
+    (0..2).for_each(|_| drop(tiering.run_epoch(EpochRequest::now("test")).unwrap()));
+    // Too little for both columns. Of them, only `f` was ever read.
+    tiering.set_budget("dram", budget).unwrap();
+    tiering.set_budget("nvm", 0).unwrap();
+    let leaving = || {
+        let report = tiering.run_epoch(EpochRequest::dry_run("test")).unwrap();
+        let leaves = report.moves.iter().filter(|planned| planned.column == "i" && planned.from == "dram");
+        leaves.map(|planned| planned.chunk as usize).collect::<Vec<_>>()
+    };
+    assert!(leaving().len() > 20, "nobody needs it: {:?}", leaving());
+
+    let plan = planned(&context, "SELECT i FROM t").await;
+    let mut stream = plan.execute(0, surroundings(&context, 8192)).unwrap();
+    assert_eq!(tiering.ahead().len(), 40, "a scan that begins");
+    for _ in 0..10 {
+        assert_eq!(stream.next().await.unwrap().unwrap().num_rows(), 1000);
+    }
+    let ahead = tiering.ahead();
+    let first = |chunk: usize| counts(&fixture, 1)[chunk].accesses[0];
+    assert_eq!(ahead.len(), 30, "what was read is in the counters");
+    for chunk in 0..40 {
+        let expected = ahead.iter().find(|(key, _)| key.chunk == fixture.version.chunks[chunk].chunk.id);
+        match expected {
+            Some((key, heat)) => {
+                assert_eq!(
+                    (key.column.0, heat.accesses, heat.values),
+                    (1, [1.0, 0.0, 0.0, 0.0], [1000.0, 0.0, 0.0, 0.0])
+                );
+                assert_eq!(first(chunk), 0);
+            }
+            // The one that is given out now counts when it is done.
+            None => assert!(first(chunk) == 1 || chunk == 9, "chunk {chunk}"),
+        }
+    }
+    assert_eq!(leaving(), Vec::<usize>::new());
+    tiering.run_epoch(EpochRequest::now("test")).unwrap();
+    assert!((10..40).all(|chunk| is_resident(chunk, 1)));
+    assert!((0..40).filter(|chunk| is_resident(*chunk, 2)).count() < 20, "it made room");
+
+    let rest = stream.by_ref().map(|batch| batch.unwrap().num_rows()).collect::<Vec<_>>().await;
+    assert_eq!(rest.len(), 30);
+    assert!(tiering.ahead().is_empty(), "nothing is left");
+    assert!((0..39).all(|chunk| first(chunk) == 1));
+}
+
+#[tokio::test]
+async fn what_is_to_come_is_told_once_and_as_the_rows_so_far_let_it_expect() {
+    let fixture = Fixture::new(&mut Rng(25), 40_000, 1000, 0);
+    fixture.place_all(|chunk, column| if chunk < 38 { column % 2 } else { 2 });
+    let (context, tiering) = (fixture.session(1), fixture.store.tiering());
+    let of = |column: u32| {
+        let found = tiering.ahead();
+        let mut found: Vec<_> = found
+            .iter()
+            .filter(|(key, _)| key.column.0 == column)
+            .map(|(_, heat)| (heat.accesses, heat.values))
+            .collect();
+        found.dedup();
+        (found.len(), found.first().copied())
+    };
+    // Two scans of one statement.
+    let both = planned(&context, "SELECT i FROM t UNION ALL SELECT i FROM t").await;
+    let statement = surroundings(&context, 8192);
+    let streams: Vec<_> = (0..2).map(|at| both.execute(at, Arc::clone(&statement)).unwrap()).collect();
+    assert_eq!(tiering.ahead().len(), 38, "of those in memory");
+    assert_eq!(of(1), (1, Some(([1.0, 0.0, 0.0, 0.0], [1000.0, 0.0, 0.0, 0.0]))));
+    let other = planned(&context, "SELECT i FROM t").await.execute(0, surroundings(&context, 8192)).unwrap();
+    assert_eq!(of(1).1, Some(([2.0, 0.0, 0.0, 0.0], [2000.0, 0.0, 0.0, 0.0])), "two statements");
+    drop((streams, other));
+    assert!(tiering.ahead().is_empty(), "withdrawn");
+
+    let plan = planned(&context, "SELECT u FROM t WHERE i % 10 = 3 AND k >= 0").await;
+    let mut stream = plan.execute(0, surroundings(&context, 8)).unwrap();
+    assert_eq!(of(6).1, Some(([1.0, 0.0, 0.0, 0.0], [1000.0, 0.0, 0.0, 0.0])), "nothing is known yet");
+    stream.next().await.unwrap().unwrap();
+    stream.next().await.unwrap().unwrap();
+    while counts(&fixture, 6).iter().all(|counts| counts.accesses.iter().sum::<u64>() == 0) {
+        stream.next().await.unwrap().unwrap();
+    }
+    let (accesses, values) = of(6).1.unwrap();
+    assert_eq!((accesses, of(1).1.unwrap().0), ([0.0, 1.0, 0.0, 0.0], [1.0, 0.0, 0.0, 0.0]));
+    assert!((20.0..200.0).contains(&values[1]), "{values:?}");
+    drop(stream);
+
+    // A limit says nothing of how far it goes.
+    let plan = planned(&context, "SELECT u FROM t WHERE i % 10 = 3 LIMIT 5000").await;
+    let stream = plan.execute(0, surroundings(&context, 8192)).unwrap();
+    assert!(tiering.ahead().is_empty());
+    drop(stream);
+    fixture.assert_idle().await;
+}

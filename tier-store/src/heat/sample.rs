@@ -1,0 +1,161 @@
+//! The pattern of a read, found by sampling what it selects (Dreseler 2021, section 6.2).
+//!
+//! A selection is the rows of a segment that a read wants: a bitmap, or positions in the order in which they are wanted. Of
+//! either only a bounded part is looked at: how far it is from one selected row to the next, and in which direction. How many
+//! rows are selected is known anyway.
+
+use arrow::buffer::BooleanBuffer;
+
+use super::Pattern;
+
+/// Up to so many rows are a point access.
+const POINT_ROWS: usize = 8;
+/// Words of a bitmap that are looked at.
+const WORDS: usize = 4;
+/// Rows of a word.
+const WORD_ROWS: usize = 64;
+/// Steps between positions that are looked at.
+const STEPS: usize = 64;
+/// Of so many sampled steps one may be an exception.
+const EXCEPTION: u32 = 8;
+/// Rows that follow each other are a sweep from one in so many on: fewer read less than all cache lines, even scattered ones
+/// (a line holds that many values of 8 bytes).
+const SWEEP: usize = 8;
+
+/// Steps from one selected row to the next.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Sample {
+    /// To a later row, or to the same.
+    pub up: u32,
+    /// To an earlier row.
+    pub down: u32,
+    /// Of both, to a neighbour.
+    pub near: u32,
+}
+
+impl Sample {
+    /// Of all `rows`.
+    pub fn of_all(rows: usize) -> Self {
+        let steps = rows.min(WORDS * WORD_ROWS).saturating_sub(1) as u32;
+        Self { up: steps, down: 0, near: steps }
+    }
+
+    /// Of the rows that are set.
+    pub fn of_bitmap(rows: &BooleanBuffer) -> Self {
+        let mut sample = Self::default();
+        let last = rows.len().saturating_sub(WORD_ROWS);
+        let words = if last == 0 { 1 } else { WORDS };
+        for number in 0..words {
+            let word = word_at(rows, last * number / (WORDS - 1));
+            sample.up += word.count_ones().saturating_sub(1);
+            sample.near += (word & (word >> 1)).count_ones();
+        }
+        sample
+    }
+
+    /// Of positions, each with its place in the order in which they are wanted; sorted by position.
+    pub fn of_places(sorted: &[(u64, u32)]) -> Self {
+        let mut sample = Self::default();
+        let pairs = sorted.len().saturating_sub(1);
+        let every = pairs.div_ceil(STEPS).max(1);
+        for (a, b) in sorted.iter().zip(sorted.iter().skip(1)).step_by(every) {
+            sample.up += u32::from(b.1 > a.1);
+            sample.down += u32::from(b.1 < a.1);
+            sample.near += u32::from(b.0 - a.0 <= 1);
+        }
+        sample
+    }
+
+    /// How `selected` of `rows` are read.
+    pub fn pattern(&self, selected: usize, rows: usize) -> Pattern {
+        let steps = self.up + self.down;
+        let rare = |exceptions: u32| exceptions * EXCEPTION <= steps;
+        if selected >= rows {
+            Pattern::Sequential
+        } else if selected <= POINT_ROWS {
+            Pattern::Point
+        } else if !rare(self.up.min(self.down)) {
+            Pattern::Random
+        } else if steps > 0 && rare(steps - self.near.min(steps)) && selected * SWEEP >= rows {
+            Pattern::Sequential
+        } else {
+            Pattern::Monotonic
+        }
+    }
+}
+
+/// Up to 64 rows from one on, as bits from the lowest.
+fn word_at(rows: &BooleanBuffer, from: usize) -> u64 {
+    let (first, count) = (rows.offset() + from, (rows.len() - from.min(rows.len())).min(WORD_ROWS));
+    let bytes = rows.values().get(first / 8..).unwrap_or_default();
+    let word = match bytes.first_chunk::<8>() {
+        Some(word) => u64::from_le_bytes(*word),
+        None => bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte)),
+    };
+    // The last bits of a word that begins within a byte are not looked at.
+    let beyond = WORD_ROWS - count;
+    if count == 0 { 0 } else { ((word >> (first % 8)) << beyond) >> beyond }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The pattern of a bitmap of so many rows, cut out of one that begins `offset` rows before.
+    fn of_bitmap(rows: usize, offset: usize, is_set: impl Fn(usize) -> bool) -> Pattern {
+        let bits = BooleanBuffer::collect_bool(rows + offset, |row| row < offset || is_set(row - offset));
+        let bits = bits.slice(offset, rows);
+        Sample::of_bitmap(&bits).pattern(bits.count_set_bits(), rows)
+    }
+
+    #[test]
+    fn a_bitmap_is_a_sweep_scattered_or_a_few_rows() {
+        for rows in [1000, 8192, 8190, 70] {
+            for offset in [0, 3, 8, 65] {
+                let of = |is_set: &dyn Fn(usize) -> bool| of_bitmap(rows, offset, is_set);
+                let case = format!("{rows} rows at {offset}");
+                assert_eq!(of(&|_| true), Pattern::Sequential, "{case}");
+                assert_eq!(of(&|row| row % 50 != 7), Pattern::Sequential, "{case}: nearly all");
+                assert_eq!(of(&|row| row >= rows / 2), Pattern::Sequential, "{case}: one half");
+                assert_eq!(of(&|row| row % 2 == 0), Pattern::Monotonic, "{case}: every other one");
+                assert_eq!(of(&|row| row % 7 == 3), Pattern::Monotonic, "{case}");
+                assert_eq!(of(&|row| row < 8), Pattern::Point, "{case}");
+                assert_eq!(of(&|_| false), Pattern::Point, "{case}");
+            }
+        }
+        // A few neighbours are no sweep of all.
+        assert_eq!(of_bitmap(8192, 0, |row| (100..200).contains(&row)), Pattern::Monotonic);
+    }
+
+    #[test]
+    fn what_is_before_and_after_a_bitmap_is_not_looked_at() {
+        let bits = BooleanBuffer::collect_bool(200, |row| !(50..60).contains(&row));
+        assert_eq!(Sample::of_bitmap(&bits.slice(50, 10)), Sample::default());
+        assert_eq!(Sample::of_bitmap(&BooleanBuffer::new_set(5)), Sample { up: 4, down: 0, near: 4 });
+        assert_eq!(Sample::of_bitmap(&BooleanBuffer::new_set(0)), Sample::default());
+    }
+
+    #[test]
+    fn positions_are_read_in_the_order_in_which_they_are_wanted() {
+        let of = |positions: Vec<u64>, rows: usize| {
+            let mut sorted: Vec<(u64, u32)> = positions.into_iter().zip(0..).collect();
+            sorted.sort_unstable();
+            Sample::of_places(&sorted).pattern(sorted.len(), rows)
+        };
+        let shuffled = |step: u64| (0..1000).map(|n| (n * 953 % 1000) * step).collect::<Vec<_>>();
+        assert_eq!(of(shuffled(1), 4000), Pattern::Random);
+        assert_eq!(of(shuffled(60), 65_536), Pattern::Random);
+        assert_eq!(of((0..1000).map(|n| n * 60).collect(), 65_536), Pattern::Monotonic);
+        assert_eq!(of((0..1000).rev().map(|n| n * 60).collect(), 65_536), Pattern::Monotonic, "backwards");
+        assert_eq!(of((100..2000).rev().collect(), 4000), Pattern::Sequential, "backwards");
+        assert_eq!(of((0..8).rev().collect(), 4000), Pattern::Point);
+        assert_eq!(of(vec![5, 1, 3, 9, 2, 12, 7, 30, 20], 4000), Pattern::Random);
+    }
+
+    #[test]
+    fn a_bounded_part_is_looked_at() {
+        let sorted: Vec<(u64, u32)> = (0..100_000).map(|row| (row, row as u32)).collect();
+        assert!(Sample::of_places(&sorted).up as usize <= STEPS);
+        assert!(Sample::of_bitmap(&BooleanBuffer::new_set(100_000)).up as usize <= WORDS * WORD_ROWS);
+    }
+}

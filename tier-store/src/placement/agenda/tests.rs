@@ -1,0 +1,164 @@
+//! What running statements are about to read stays in memory for them, and brings nothing there.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+
+use std::sync::Arc;
+
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+
+use super::*;
+use crate::placement::cost::TierCost;
+use crate::placement::duty::Duty;
+use crate::placement::epoch::{MAX_TIERS, TierInput, plan};
+use crate::placement::solver::Effort;
+use crate::placement::testing::FakeHost;
+use crate::placement::{AdviceRequest, EpochRequest, Workload};
+use crate::table::{ChunkEntry, ChunkId, ColumnId, TableId};
+use crate::tier::TierKind;
+
+const MIB: u64 = 1 << 20;
+
+fn sequential(accesses: f32) -> SegmentHeat {
+    let mut heat = SegmentHeat::default();
+    (heat.accesses[0], heat.values[0]) = (accesses, accesses * 65_536.0);
+    heat
+}
+
+fn segment(id: u64, current: u8, (reads, ahead): (f32, f32)) -> SegmentInput {
+    let key = SegmentKey { table: TableId(1), chunk: ChunkId(id), column: ColumnId(0) };
+    let mut charged_bytes = [0; MAX_TIERS];
+    (charged_bytes[0], charged_bytes[1]) = (MIB, MIB);
+    SegmentInput {
+        key,
+        rows: 65_536,
+        bytes: MIB,
+        home_bytes: MIB,
+        charged_bytes,
+        current: TierId(current),
+        heat: sequential(reads),
+        duty: Duty::default(),
+        hold: None,
+        ahead: sequential(ahead),
+    }
+}
+
+fn inputs(segments: Vec<SegmentInput>, dram: u64, nvm: u64) -> Inputs {
+    let tier =
+        |name: &str, kind, budget_bytes| TierInput { name: name.into(), budget_bytes, cost: TierCost::typical(kind) };
+    let tiers = vec![
+        tier("dram", TierKind::Dram, Some(dram)),
+        tier("nvm", TierKind::Nvm, Some(nvm)),
+        tier("ssd", TierKind::Ssd, None),
+    ];
+    Inputs { tiers, segments, payback_epochs: 4.0, rules: Vec::new(), prices: Vec::new() }
+}
+
+/// Moves as position, from, to.
+fn moves(inputs: &Inputs) -> Vec<(usize, u8, u8)> {
+    let plan = plan(inputs, Effort::default()).unwrap();
+    plan.moves.iter().map(|planned| (planned.segment, planned.from.0, planned.to.0)).collect()
+}
+
+#[test]
+fn a_cold_segment_that_is_about_to_be_read_makes_room_for_the_hot_only() {
+    let full = |ahead, lukewarm| inputs(vec![segment(0, 0, (0.0, ahead)), segment(1, 2, (lukewarm, 0.0))], MIB, 0);
+    let swapped = vec![(0, 0, 2), (1, 2, 0)];
+    assert_eq!(moves(&full(0.0, 1.0)), swapped);
+    assert!(moves(&full(1.0, 1.0)).is_empty());
+    assert_eq!(moves(&full(1.0, 2.0)), swapped, "one read of many statements to come");
+    assert!(moves(&full(3.0, 2.0)).is_empty(), "three statements will read it");
+}
+
+#[test]
+fn no_read_to_come_brings_anything_into_memory() {
+    let empty = inputs(vec![segment(0, 2, (0.0, 1e6)), segment(1, 1, (0.0, 1e6))], 8 * MIB, 8 * MIB);
+    assert!(moves(&empty).is_empty());
+    let mut rng = StdRng::seed_from_u64(1);
+    for case in 0..200 {
+        let some = |rng: &mut StdRng, most: f32| if rng.random_bool(0.5) { 0.0 } else { rng.random_range(0.0..most) };
+        let count = rng.random_range(2..40);
+        let segments: Vec<SegmentInput> = (0..count)
+            .map(|id| segment(id, rng.random_range(0..3), (some(&mut rng, 20.0), some(&mut rng, 5.0).ceil())))
+            .collect();
+        let (dram, nvm) = (rng.random_range(0..count) * MIB, rng.random_range(0..count) * MIB);
+        let with = inputs(segments, dram, nvm);
+        for (at, from, to) in moves(&with) {
+            let segment = &with.segments[at];
+            assert!(to > from || from < 2 || segment.heat.total() > 0.0, "case {case}: {at} from {from} to {to}");
+        }
+    }
+}
+
+/// Tells the first columns of some chunks, each twice, as a self join would.
+struct Scan(Vec<ChunkEntry>);
+
+impl Agenda for Scan {
+    fn tell(&self, note: &mut dyn FnMut(&Chunk, usize, ExpectedRead)) {
+        for entry in self.0.iter().chain(&self.0) {
+            note(&entry.chunk, 0, ExpectedRead { pattern: Pattern::Sequential, values: 1000 });
+            note(&entry.chunk, 99, ExpectedRead { pattern: Pattern::Sequential, values: 1000 });
+        }
+    }
+}
+
+#[test]
+fn running_statements_are_asked_by_epochs_dry_runs_and_questions_but_not_by_the_advisor() {
+    // What an `id` column is charged.
+    const ONE: u64 = 8192;
+    let host = FakeHost::new(2 * ONE, Arc::default()).with_usual_costs();
+    let tiering = host.tiering();
+    host.read(0, 4);
+    host.read(1, 4);
+    tiering.run_epoch(EpochRequest::now("test")).unwrap();
+    assert_eq!(host.resident(), [0, 1]);
+    // Others are read a little more often from now on.
+    let next = |tiering: &crate::placement::Tiering| {
+        (2..4).for_each(|chunk| host.read(chunk, 9));
+        tiering.run_epoch(EpochRequest::dry_run("test")).unwrap().epoch.moves
+    };
+    let all_of = |chunks: std::ops::Range<usize>| Arc::new(Scan(host.chunks[chunks].to_vec()));
+    assert_eq!(next(&tiering), 4, "they would take their places");
+
+    let scans: Vec<Arc<Scan>> = (0..20).map(|_| all_of(0..10)).collect();
+    for scan in &scans {
+        let scan: std::sync::Weak<Scan> = Arc::downgrade(scan);
+        tiering.follow(scan);
+    }
+    let ahead = tiering.ahead();
+    let mut chunks: Vec<(u64, f32, f32)> =
+        ahead.iter().map(|(key, heat)| (key.chunk.0, heat.accesses[0], heat.values[0])).collect();
+    chunks.sort_by_key(|(chunk, ..)| *chunk);
+    assert_eq!(
+        chunks,
+        [(0, 20.0, 20_000.0), (1, 20.0, 20_000.0)],
+        "one of each statement, and none of what is at home"
+    );
+    let advice = |tiering: &crate::placement::Tiering| {
+        tiering.advise(&AdviceRequest { points: 3, ..AdviceRequest::default() }, &Workload::default()).unwrap()
+    };
+    let with = advice(&tiering);
+    assert_eq!(next(&tiering), 0);
+    let explained = tiering.explain("public.t", &crate::placement::Scope::all()).unwrap();
+    let first = explained.iter().find(|found| (found.chunk, found.column.as_str()) == (0, "id")).unwrap();
+    assert!(first.why.contains("running statements are about to read it"), "{}", first.why);
+    assert!(first.options[0].ahead_us == 0.0 && first.options[1].ahead_us > 0.0, "{:?}", first.options);
+    assert_eq!(tiering.run_epoch(EpochRequest::now("test")).unwrap().epoch.moves, 0);
+    assert_eq!(host.resident(), [0, 1]);
+
+    // They are over, or gone: nobody asks them.
+    drop(scans);
+    assert!(tiering.ahead().is_empty());
+    assert_eq!(next(&tiering), 4);
+    let kept = with.curve.iter().map(|point| point.used_bytes).collect::<Vec<_>>();
+    assert_eq!(kept, advice(&tiering).curve.iter().map(|point| point.used_bytes).collect::<Vec<_>>());
+}
+
+#[test]
+fn statements_that_are_gone_are_forgotten() {
+    let agendas = Agendas::default();
+    for _ in 0..10_000 {
+        let gone: Arc<dyn Agenda> = Arc::new(Scan(Vec::new()));
+        agendas.follow(Arc::downgrade(&gone));
+    }
+    assert!(agendas.0.lock().agendas.len() <= FEW);
+}
