@@ -33,6 +33,7 @@ fn segment(id: u64, current: u8, (reads, ahead): (f32, f32)) -> SegmentInput {
         rows: 65_536,
         bytes: MIB,
         home_bytes: MIB,
+        whole_at_home: false,
         charged_bytes,
         current: TierId(current),
         heat: sequential(reads),
