@@ -186,6 +186,17 @@ pub fn tiers(out: &mut Exposition, store: &Store) {
     let help = "1 for what the tier does: active, draining (takes nothing, still holds something), drained.";
     out.gauges("terrace_tier_state", help, states.collect::<Vec<_>>());
 
+    if let Some(calibration) = store.tiering().calibration() {
+        let measured = |name: &str| calibration.tiers.iter().any(|known| known.name == name && known.measured);
+        let series = infos.iter().enumerate().map(|(i, t)| (labels(i), f64::from(u8::from(measured(&t.name)))));
+        let help = "0 for a tier that could not be measured and has costs typical of its kind.";
+        out.gauges("terrace_tier_measured", help, series);
+        let help = "How many times as long as calibrated the device of the home takes, by what scans see.";
+        out.gauge("terrace_home_device_ratio", help, calibration.correction.device_times);
+        let help = "The share of that time that statements wait; above 1 where several threads do.";
+        out.gauge("terrace_home_waited_ratio", help, calibration.correction.waited_share);
+    }
+
     let totals = store.access_totals();
     let series = |value: fn(AccessTotal) -> u64| {
         let cells = infos.iter().enumerate().flat_map(|(i, t)| Pattern::ALL.map(|pattern| (i, t.id, pattern)));

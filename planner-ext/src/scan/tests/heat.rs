@@ -14,10 +14,10 @@ use crate::scan::journal::Journal;
 
 /// The surroundings of one statement, as the engine makes them.
 fn surroundings(context: &SessionContext, batch_rows: usize) -> Arc<TaskContext> {
-    let task = context.task_ctx();
+    let task = TaskContext::from(&context.state());
     let journal = Arc::new(Journal::default());
     let config = task.session_config().clone().with_batch_size(batch_rows).with_extension(journal);
-    Arc::new(TaskContext::clone(&task).with_session_config(config))
+    Arc::new(task.with_session_config(config))
 }
 
 async fn planned(context: &SessionContext, sql: &str) -> Arc<dyn ExecutionPlan> {
