@@ -142,7 +142,7 @@ impl TiersConfig {
     pub fn prices_per_gb(&self) -> Vec<(String, f64)> {
         let [dram, nvm, ssd] = self.given_prices();
         let prices = [("dram", dram), ("nvm", nvm.filter(|_| self.has_nvm())), ("ssd", ssd)];
-        prices.into_iter().filter_map(|(name, price)| Some((name.to_owned(), price?))).collect()
+        prices.into_iter().filter_map(|(name, price)| Some((name.to_owned(), as_written(price?)))).collect()
     }
 }
 
@@ -326,6 +326,13 @@ impl Provider for Given {
         let nested = figment::util::nest(&self.key, Value::from(self.value.as_str()));
         Ok(Map::from([(Profile::Default, nested.into_dict().unwrap_or_default())]))
     }
+}
+
+/// A number as it was written: those of few digits are read as `f32`, which makes 0.1 0.10000000149011612.
+fn as_written(number: f64) -> f64 {
+    let short = number as f32;
+    let written = || short.to_string().parse().ok();
+    if f64::from(short) == number { written().unwrap_or(number) } else { number }
 }
 
 impl Config {
@@ -562,6 +569,10 @@ mod tests {
                 assert!(error.contains("a price_per_gb must be a number from 0"), "{wrong}: {error}");
             }
             assert!(load("", &[], &[&format!("tiers.{tier}.price_per_gb=much")]).is_err());
+            assert_eq!(
+                [0.1, f64::from(0.1_f32), 3.5, 0.123_456_789_012].map(as_written),
+                [0.1, 0.1, 3.5, 0.123_456_789_012]
+            );
         }
         for percent in ["0", "101", "nan"] {
             let error = load("", &[], &[&format!("tiering.merge_top_percent={percent}")]).unwrap_err().to_string();
