@@ -1,6 +1,7 @@
 //! The calibration in use: measured at the first start and when somebody asks, saved, and corrected by what scans see.
 
 use super::calibrate::{Calibration, calibrate};
+use super::correction::{Correction, HomeReads};
 use super::tiering::{Shared, Tiering, TieringHost};
 use crate::error::Result;
 
@@ -75,20 +76,31 @@ impl Shared {
         *self.calibration.write() = Some(calibration.clone());
     }
 
+    /// The calibration with what scans saw of the home up to now: as the next epoch will have it.
+    pub(super) fn calibrated_now(&self, host: &dyn TieringHost) -> Result<Calibration> {
+        let mut calibration = self.calibrated(host)?;
+        if let Some(next) = seen(&calibration, &self.compared.lock(), &host.home_reads()) {
+            calibration.correction = next;
+        }
+        Ok(calibration)
+    }
+
     /// One more epoch has passed: what scans saw of the home since the last.
     pub(super) fn correct(&self, host: &dyn TieringHost) -> Result<()> {
         let now = host.home_reads();
         let mut compared = self.compared.lock();
         let mut known = self.calibration.write();
         let Some(calibration) = known.as_mut() else { return Ok(()) };
-        let Some(home) = calibration.tiers.last() else { return Ok(()) };
-        let Some(next) = calibration.correction.with(&home.cost, &compared, &now) else { return Ok(()) };
+        let Some(next) = seen(calibration, &compared, &now) else { return Ok(()) };
         *compared = now;
-        if !next.differs(&calibration.correction) {
-            return Ok(());
-        }
         calibration.correction = next;
         host.use_calibration(calibration);
         host.save_calibration(calibration)
     }
+}
+
+/// The correction with what scans saw since it was made, if that is worth anything.
+fn seen(calibration: &Calibration, before: &HomeReads, now: &HomeReads) -> Option<Correction> {
+    let next = calibration.correction.with(&calibration.tiers.last()?.cost, before, now)?;
+    next.differs(&calibration.correction).then_some(next)
 }

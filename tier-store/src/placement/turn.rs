@@ -137,7 +137,7 @@ impl Shared {
         tables: &[TableSnapshot],
         seen: Option<&Heat>,
     ) -> Result<(Inputs, Vec<Origin>)> {
-        let calibration = self.calibrated(host)?;
+        let calibration = self.calibrated_now(host)?;
         let memory = host.memory_tiers();
         let budgets = memory.iter().map(|tier| Some(tier.account().limit_bytes())).chain([None]);
         let tiers = calibration.tiers.iter().zip(calibration.costs()).zip(budgets);
