@@ -8,6 +8,7 @@
 //!   joins      the order of inner joins
 //!   scan       reading chunks and the delta
 //!   sink       writing rows
+//!   views      hot data views: which queries ask for rows of a view only
 //! ```
 //!
 //! Nothing here knows Flight or HTTP; the server adapts [`Engine`] to both.
@@ -20,6 +21,7 @@ pub mod provider;
 pub mod scan;
 pub mod sink;
 pub mod system;
+mod views;
 
 pub use engine::{Engine, EngineOptions, IngestMode, IngestRequest, Prepared, RunningQuery, Session};
 pub use error::{Error, ErrorKind, Result};

@@ -89,28 +89,32 @@ pub(super) async fn alter_table(session: &Session, alter: &AlterTable, sql: &str
     } else {
         snapshot.views_broken_by(&name, Some(after)).await?
     };
+    let hot_views = engine.hot_views.current()?.broken_by(&before, after);
     if !changes.cascade {
-        refuse_broken(&broken, &name)?;
+        refuse_broken(&broken, &hot_views, &name)?;
     }
     let (worker, list) = (Arc::clone(engine), changes.list);
     engine
         .blocking(move || {
             worker.store.alter_table(&name, &list)?;
             broken.iter().try_for_each(|view| worker.remove_view(view).map(drop))?;
+            hot_views.iter().try_for_each(|view| worker.hot_views.remove(view).map(drop))?;
             Ok(0)
         })
         .await
 }
 
-/// Refuses a change that views would not survive.
-pub(super) fn refuse_broken(broken: &[TableName], name: &TableName) -> Result<()> {
-    if broken.is_empty() {
-        return Ok(());
-    }
+/// Refuses a change that views and hot views would not survive.
+pub(super) fn refuse_broken(broken: &[TableName], hot_views: &[TableName], name: &TableName) -> Result<()> {
+    let (kind, broken) = match (broken, hot_views) {
+        ([], []) => return Ok(()),
+        ([], hot_views) => ("hot view", hot_views),
+        (views, _) => ("view", views),
+    };
     let views: Vec<String> = broken.iter().map(|view| format!("'{}'", short(view))).collect();
     let (views, name) = (views.join(", "), short(name));
     let message =
-        format!("'{name}' is used by view {views}; drop or replace it first, or use CASCADE where that is offered");
+        format!("'{name}' is used by {kind} {views}; drop or replace it first, or use CASCADE where that is offered");
     Err(Error::new(ErrorKind::FailedPrecondition, message))
 }
 

@@ -26,6 +26,7 @@ use terrace_tier_store::table::{Table, TableDefinition, TableName};
 
 use super::parse::NameParts;
 use super::rewrite::Hidden;
+use super::show::qualified;
 use super::{
     CATALOG, ColumnNotes, DEFAULT_SCHEMA, Engine, Entry, EntryKind, INFORMATION_SCHEMA, SYSTEM_SCHEMA, defaults,
     information,
@@ -146,7 +147,11 @@ impl Engine {
         *template.config_mut() = config;
         template.mark_start_execution();
         let registry = Arc::clone(&self.registry);
-        let live = Live { store: Arc::clone(&self.store), statements: Arc::new(move || registry.statements()) };
+        let live = Live {
+            store: Arc::clone(&self.store),
+            statements: Arc::new(move || registry.statements()),
+            hot_views: Arc::clone(&self.hot_views),
+        };
         let schema_version = self.store.schema_version();
         let in_transaction = transaction.is_some();
         let versions = transaction.unwrap_or_else(|| self.store.snapshot());
@@ -345,6 +350,13 @@ impl Snapshot {
         let Some(provider) = pinned else { return Ok(Vec::new()) };
         let names = |column| provider.table().definition().column_name(column);
         Ok(provider.version().rules.iter().map(|rule| rule.sql(&names)).collect())
+    }
+
+    /// The hot views of a table, as the statements that make them.
+    pub(super) fn hot_views(&self, table: &TableName) -> Result<Vec<String>> {
+        let views = self.live.hot_views.current()?;
+        let of_table = views.iter().map(|status| &status.definition).filter(|view| view.table == *table);
+        Ok(of_table.map(|view| format!("CREATE HOT VIEW {} AS {}", qualified(&view.name), view.select)).collect())
     }
 
     /// Functions and options without the catalog.

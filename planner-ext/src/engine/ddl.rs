@@ -398,13 +398,17 @@ pub(super) async fn drop_objects(session: &Session, command: &DropCommand) -> Re
         let snapshot = session.snapshot()?;
         let default = snapshot.default_schema().to_owned();
         let name = parts.resolve(&default);
+        let hot_views = engine.hot_views.current()?.names_of(&name);
+        if command.kind == DropKind::Table && command.restrict {
+            refuse_broken(&[], &hot_views, &name)?;
+        }
         let mut users = Vec::new();
         if command.kind != DropKind::Schema && (command.cascade || command.restrict) {
             users = snapshot.views_broken_by(&name, None).await?;
             users.retain(|view| *view != name);
         }
         if command.restrict {
-            refuse_broken(&users, &name)?;
+            refuse_broken(&users, &[], &name)?;
         }
         let (worker, parts, command) = (Arc::clone(engine), parts.clone(), command.clone());
         let work = move || {
@@ -427,7 +431,7 @@ fn drop_one(engine: &Engine, parts: &NameParts, command: &DropCommand, default: 
     let is_view = objects.views.contains_key(&name);
     let wrong = |is: &str, use_: &str| Err(Error::invalid(format!("'{}' is a {is}; use {use_}", short(&name))));
     match command.kind {
-        DropKind::Table if is_table => Ok(engine.store.drop_table(&name)?),
+        DropKind::Table if is_table => drop_table(engine, &name),
         DropKind::Table if objects.external.contains_key(&name) => engine.remove_external(&name).map(|_| ()),
         DropKind::Table if is_view => wrong("view", "DROP VIEW"),
         DropKind::View if is_view => engine.remove_view(&name).map(|_| ()),
@@ -436,6 +440,14 @@ fn drop_one(engine: &Engine, parts: &NameParts, command: &DropCommand, default: 
         DropKind::View => Err(Error::new(ErrorKind::NotFound, format!("view '{}' does not exist", short(&name)))),
         _ => Err(missing_table(&name.to_string())),
     }
+}
+
+/// A table goes with its hot views: these first, so that none is left without its table.
+fn drop_table(engine: &Engine, name: &TableName) -> Result<()> {
+    for view in engine.hot_views.current()?.names_of(name) {
+        engine.hot_views.remove(&view)?;
+    }
+    Ok(engine.store.drop_table(name)?)
 }
 
 fn drop_schema(engine: &Engine, name: &str, command: &DropCommand) -> Result<()> {
@@ -466,7 +478,7 @@ fn drop_schema(engine: &Engine, name: &str, command: &DropCommand) -> Result<()>
         engine.remove_external(table)?;
     }
     for table in &tables {
-        engine.store.drop_table(table)?;
+        drop_table(engine, table)?;
     }
     engine.remove_schema(name)?;
     Ok(())

@@ -3,6 +3,7 @@
 //! ```text
 //!   EXPLAIN PLACEMENT t [scope]            scope = [COLUMNS (a, b)] [CHUNKS 3 TO 9, 12 | WHERE p], as of placement rules
 //!   EXPLAIN PLACEMENT query
+//!   EXPLAIN HOT VIEWS query                                        see [`super::hot_view`]
 //!   EPOCH NOW | EPOCH DRY RUN | CANCEL EPOCH
 //!   BRING BACK t [scope] TO tier
 //!   WARM UP t [scope]
@@ -40,16 +41,17 @@ use super::rule::{ScopeOrder, is_word, scope, take_word};
 use super::session::Session;
 use super::statement::Planned;
 use super::tier::{self, TierCommand};
-use super::{Engine, defaults, show};
+use super::{Engine, defaults, hot_view, show};
 use crate::error::{Error, Result, missing_table};
 use crate::scan::{FetchExec, TierScanExec};
-use crate::system::{explanations, moves};
+use crate::system::{explanations, hot_views, moves};
 
 /// A question or an order, as written.
 #[derive(Debug, Clone)]
 pub(super) enum Asked {
     Explain { table: NameParts, scope: ScopeOrder },
     ExplainQuery(SqlStatement),
+    ExplainViews(SqlStatement),
     Epoch { dry_run: bool },
     BringBack { table: NameParts, scope: ScopeOrder, tier: String },
     WarmUp { table: NameParts, scope: ScopeOrder },
@@ -112,7 +114,7 @@ fn not_a_query() -> Error {
     Error::invalid("EXPLAIN PLACEMENT takes the name of a table, or a query")
 }
 
-fn asked(asked: Asked) -> Parsed {
+pub(super) fn asked(asked: Asked) -> Parsed {
     Parsed { command: Command::Asked(asked), kind: StatementKind::Query, is_update: false }
 }
 
@@ -262,6 +264,10 @@ impl Asked {
                 let store = Arc::clone(engine.store());
                 let rows = move || explanations::outlook(&store.tiering().outlook(&reads)?);
                 AnswerTable::new(explanations::outlook_fields(), rows)
+            }
+            Self::ExplainViews(statement) => {
+                let checked = hot_view::checked(session, &snapshot, statement.clone()).await?;
+                AnswerTable::new(hot_views::checked_fields(), move || hot_views::checked(&checked))
             }
             Self::Epoch { dry_run } => {
                 let (store, dry_run) = (Arc::clone(engine.store()), *dry_run);

@@ -7,6 +7,7 @@
 //!        run        plan, admission, execution on the CPU runtime, bounded channel to the caller
 //!        ddl copy ingest   what DataFusion does not do for a durable catalog
 //!        rewrite change    UPDATE, DELETE, MERGE as queries over row positions, and what is done with their rows
+//!        hot_view          views of tables that queries may ask for only
 //!        rule hand         what users want of the placement, and what they ask and order on it
 //!        transaction       what several statements do together
 //! ```
@@ -25,6 +26,7 @@ mod copy;
 mod ddl;
 mod defaults;
 mod hand;
+mod hot_view;
 mod information;
 mod ingest;
 mod insert;
@@ -73,6 +75,7 @@ pub use statement::{Prepared, RunningQuery};
 pub use transaction::Transaction;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::views::HotViews;
 use admission::Admission;
 use registry::Registry;
 use show::ArrowTypes;
@@ -197,6 +200,7 @@ pub struct Engine {
     names: tokio::sync::Mutex<()>,
     /// The latest reading of views, external tables and schemas.
     objects: Mutex<Option<Arc<catalog::Objects>>>,
+    hot_views: Arc<HotViews>,
     clock: Arc<dyn Clock>,
 }
 
@@ -231,8 +235,10 @@ impl Engine {
             .with_runtime_env(Arc::clone(&runtime))
             .with_config(default_config(&options));
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
+        let base = crate::joins::with_rules(builder).build();
         let engine = Arc::new(Self {
-            base: crate::joins::with_rules(builder).build(),
+            hot_views: HotViews::new(Arc::clone(&store), base.clone()),
+            base,
             runtime,
             spilled,
             memory,

@@ -19,6 +19,7 @@ use terrace_tier_store::table::TableName;
 
 use super::catalog::Object;
 use super::hand::{self, Asked, Said};
+use super::hot_view::{self, HotViewCommand};
 use super::registry::StatementKind;
 use super::rewrite::Change;
 use super::rule::{self, RuleCommand};
@@ -63,6 +64,8 @@ pub(super) enum Command {
     Optimize(NameParts),
     /// ALTER TABLE on placement rules.
     Rule(RuleCommand),
+    /// CREATE, DROP and ALTER HOT VIEW.
+    HotView(HotViewCommand),
     /// Questions and orders on placement, which answer with rows.
     Asked(Asked),
     /// What is said to the tiering loop.
@@ -191,6 +194,9 @@ pub(super) fn parse(sql: &str) -> Result<Parsed> {
     }
     if rule::is_rule(&first) {
         return rule::parse(tokens).map(|command| ddl(Command::Rule(command)));
+    }
+    if hot_view::is_hot_view(&first) {
+        return hot_view::parse(tokens, sql);
     }
     classify(one_statement(tokens)?, sql)
 }
@@ -406,7 +412,7 @@ fn classify_ast(mut ast: Ast, sql: &str) -> Result<Parsed> {
     Ok(Parsed { command: Command::Plan { statement, extras }, kind, is_update })
 }
 
-fn ddl(command: Command) -> Parsed {
+pub(super) fn ddl(command: Command) -> Parsed {
     Parsed { command, kind: StatementKind::Ddl, is_update: true }
 }
 

@@ -30,7 +30,7 @@ use super::parse::Command;
 use super::registry::{StatementKind, StatementState, Ticket};
 use super::statement::{Planned, Prepared, RunningQuery};
 use super::transaction::{Running, Transaction};
-use super::{Engine, alter, copy, ddl, optimize, rule};
+use super::{Engine, alter, copy, ddl, hot_view, optimize, rule};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Batches between the task and its client.
@@ -244,6 +244,7 @@ async fn run_command(
         Command::Drop(command) => return ddl::drop_objects(session, command).await,
         Command::CopyFrom(command) => return copy::copy_from(session, ticket, command, transaction).await,
         Command::Rule(command) => return rule::run(session, command).await,
+        Command::HotView(command) => return hot_view::run(session, command).await,
         Command::Said(said) => return said.clone().run(session).await,
         Command::Asked(_) => return Err(Error::invalid("the statement returns rows; run it as a query")),
         Command::Optimize(table) => return optimize::optimize(session, ticket, table).await,

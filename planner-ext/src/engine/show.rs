@@ -130,7 +130,9 @@ fn show_create(snapshot: &Snapshot, name: &ObjectName) -> Result<String> {
     let name = parts.resolve(snapshot.default_schema());
     let objects = snapshot.objects();
     let text = match (snapshot.definition(&parts)?, objects.views.get(&name).or_else(|| objects.external.get(&name))) {
-        (Some(definition), _) => with_rules(&definition, &snapshot.placement_rules(&parts)?),
+        (Some(definition), _) => {
+            with_rules(&definition, &snapshot.placement_rules(&parts)?, &snapshot.hot_views(&definition.name)?)
+        }
         (None, Some(object)) => object.sql.clone(),
         (None, None) => return Err(missing_table(&name.to_string())),
     };
@@ -143,12 +145,16 @@ fn show_create(snapshot: &Snapshot, name: &ObjectName) -> Result<String> {
     ))
 }
 
-/// The CREATE TABLE statement, and what else has to be said for its placement rules as comments.
-fn with_rules(definition: &TableDefinition, rules: &[String]) -> String {
+/// The CREATE TABLE statement, and what else has to be said for its placement rules and hot views as comments.
+fn with_rules(definition: &TableDefinition, rules: &[String], hot_views: &[String]) -> String {
     let mut text = create_table(definition);
     for rule in rules {
         // A line break in a value would end the comment.
         text.push_str(&format!("\n-- ALTER TABLE {} {};", qualified(&definition.name), rule.replace('\n', " ")));
+    }
+    for view in hot_views {
+        // Every line is a comment of its own, as the words may have comments among them.
+        text.push_str(&format!("\n-- {};", view.replace('\n', "\n-- ")));
     }
     text
 }
@@ -205,7 +211,7 @@ fn option_list(definition: &TableDefinition) -> Vec<String> {
     list
 }
 
-fn qualified(name: &TableName) -> String {
+pub(super) fn qualified(name: &TableName) -> String {
     format!("{}.{}", quoted_name(&name.schema), quoted_name(&name.name))
 }
 

@@ -29,6 +29,20 @@ pub(super) fn statement(sql: &str) -> Result<String> {
     text.filter(|text| tree(text).is_ok_and(|kept| kept == wanted)).ok_or_else(|| not_kept("the statement"))
 }
 
+/// A part of a statement, by its tokens.
+pub(super) fn part(sql: &str, tokens: Range<usize>) -> Result<String> {
+    Words::of(sql)?.text(tokens).map(str::to_owned).ok_or_else(|| not_kept("the statement"))
+}
+
+/// The same of an expression that was parsed from these tokens.
+pub(super) fn expression(sql: &str, tokens: Range<usize>, parsed: &Expr) -> Result<String> {
+    let text = part(sql, tokens)?;
+    match parse_expression(&text) {
+        Ok(kept) if kept == *parsed => Ok(text),
+        _ => Err(not_kept("the condition")),
+    }
+}
+
 /// CREATE EXTERNAL TABLE with other locations.
 pub(super) fn located(sql: &str, locations: &[String]) -> Result<String> {
     let words = Words::of(sql)?;

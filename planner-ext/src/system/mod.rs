@@ -8,6 +8,7 @@ mod chunks;
 mod columns;
 mod epochs;
 pub(crate) mod explanations;
+pub(crate) mod hot_views;
 pub(crate) mod moves;
 mod placement_rules;
 mod queries;
@@ -34,6 +35,7 @@ use terrace_tier_store::table::{Table, TableName};
 
 use crate::engine::StatementRecord;
 use crate::error::Result;
+use crate::views::HotViews;
 
 /// Rows per batch.
 const BATCH_ROWS: usize = 8192;
@@ -43,6 +45,7 @@ const BATCH_ROWS: usize = 8192;
 pub(crate) struct Live {
     pub(crate) store: Arc<Store>,
     pub(crate) statements: Arc<dyn Fn() -> Vec<StatementRecord> + Send + Sync>,
+    pub(crate) hot_views: Arc<HotViews>,
 }
 
 impl fmt::Debug for Live {
@@ -109,11 +112,12 @@ pub(crate) struct SystemTable {
 
 impl SystemTable {
     /// All names.
-    pub(crate) const NAMES: [&'static str; 11] = [
+    pub(crate) const NAMES: [&'static str; 12] = [
         "calibration",
         "chunks",
         "columns",
         "epochs",
+        "hot_views",
         "moves",
         "placement_rules",
         "queries",
@@ -130,6 +134,7 @@ impl SystemTable {
             "chunks" => ("chunks", chunks::fields(), chunks::rows),
             "columns" => ("columns", columns::fields(), columns::rows),
             "epochs" => ("epochs", epochs::fields(), epochs::rows),
+            "hot_views" => ("hot_views", hot_views::fields(), hot_views::rows),
             "moves" => ("moves", moves::fields(), moves::rows),
             "placement_rules" => ("placement_rules", placement_rules::fields(), placement_rules::rows),
             "queries" => ("queries", queries::fields(), queries::rows),

@@ -1,0 +1,227 @@
+//! What is known of the rows that one way to fulfil a filter lets through: a domain for each term.
+//!
+//! Facts spread: a comparison that holds has two sides that are not null, and an expression with a value has parts with
+//! values; `a = b` gives each side what is known of the other, `a < b` a bound.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use datafusion::common::DFSchema;
+use datafusion::logical_expr::Expr;
+
+use super::domain::{Cut, Domain};
+use super::formula::{Formula, ORDERS};
+use super::point::{Kind, Point, same_values};
+use super::term::{Term, peeled, strict_parts, type_of, unrestricted};
+
+/// How often bounds are handed on along comparisons of columns.
+const ROUNDS: usize = 4;
+
+/// Domains of terms that a row has.
+#[derive(Debug, Clone)]
+pub(super) struct Facts {
+    schema: Arc<DFSchema>,
+    domains: HashMap<Term, Domain>,
+    /// Alternatives, each a list of formulas one of which holds, that are yet to be followed.
+    open: Vec<Vec<Formula>>,
+    /// Those that were too many to follow.
+    kept: Vec<Vec<Formula>>,
+    /// No row has all of this.
+    impossible: bool,
+}
+
+impl Facts {
+    pub(super) fn new(schema: &Arc<DFSchema>) -> Self {
+        Self {
+            schema: Arc::clone(schema),
+            domains: HashMap::new(),
+            open: Vec::new(),
+            kept: Vec::new(),
+            impossible: false,
+        }
+    }
+
+    /// True when no row has all of it.
+    pub(super) fn is_impossible(&self) -> bool {
+        self.impossible
+    }
+
+    /// The fewest alternatives that are yet to be followed; they are taken out.
+    pub(super) fn next_alternatives(&mut self) -> Option<Vec<Formula>> {
+        let fewest = self.open.iter().enumerate().min_by_key(|(_, parts)| parts.len()).map(|(at, _)| at)?;
+        Some(self.open.swap_remove(fewest))
+    }
+
+    /// Keeps alternatives as they are written.
+    pub(super) fn keep(&mut self, alternatives: Vec<Formula>) {
+        self.kept.push(alternatives);
+    }
+
+    /// True when alternatives are known each of which is one of `wanted`.
+    pub(super) fn has_one_of(&self, wanted: &[Formula]) -> bool {
+        let is_wanted = |part: &Formula| {
+            wanted.iter().any(|wanted| match (part, wanted) {
+                (Formula::In(term, domain), Formula::In(of, wider)) => term == of && domain.is_within(wider),
+                (part, wanted) => part == wanted && *part != Formula::Unknown,
+            })
+        };
+        self.kept.iter().any(|parts| parts.iter().all(is_wanted))
+    }
+
+    /// Takes a formula in; alternatives are kept as they are.
+    pub(super) fn add(&mut self, formula: &Formula) {
+        match formula {
+            Formula::Known(true) | Formula::Unknown => {}
+            Formula::Known(false) => self.impossible = true,
+            Formula::In(term, domain) => self.restrict(term, domain),
+            Formula::All(parts) => parts.iter().for_each(|part| self.add(part)),
+            Formula::Any(parts) => self.open.push(parts.clone()),
+        }
+    }
+
+    /// Hands on what comparisons of two expressions say of them.
+    pub(super) fn spread(&mut self) {
+        for _ in 0..ROUNDS {
+            let orders: Vec<(Term, Domain)> = self
+                .domains
+                .iter()
+                .filter(|(term, domain)| matches!(term, Term::Order(_)) && !domain.null)
+                .map(|(term, domain)| (term.clone(), domain.clone()))
+                .collect();
+            let mut changed = false;
+            for (term, outcomes) in &orders {
+                let Term::Order(sides) = term else { continue };
+                changed |= self.spread_order(&sides.0, &sides.1, outcomes);
+            }
+            if !changed {
+                return;
+            }
+        }
+    }
+
+    /// What the term can be; `None` without any fact on it.
+    fn known(&self, term: &Term) -> Option<&Domain> {
+        self.domains.get(term)
+    }
+
+    /// What the term can be.
+    pub(super) fn domain(&self, term: &Term) -> Domain {
+        let said = self.known(term).cloned();
+        let domain = said.unwrap_or_else(|| unrestricted(term, &self.schema));
+        match term {
+            Term::Order(sides) => domain.intersection(&self.outcomes(&sides.0, &sides.1)),
+            Term::Value(_) => domain,
+        }
+    }
+
+    fn restrict(&mut self, term: &Term, domain: &Domain) {
+        let before = self.known(term).cloned().unwrap_or_else(|| unrestricted(term, &self.schema));
+        let after = before.intersection(domain);
+        self.impossible |= after.is_empty();
+        let has_value = !after.null;
+        self.domains.insert(term.clone(), after);
+        if !has_value {
+            return;
+        }
+        let parts: Vec<Expr> = match term {
+            Term::Value(expr) => strict_parts(expr).into_iter().cloned().collect(),
+            Term::Order(sides) => vec![sides.0.clone(), sides.1.clone()],
+        };
+        for part in parts.into_iter().filter(|part| !matches!(part, Expr::Literal(..))) {
+            let term = Term::Value(peeled(part, &self.schema).0);
+            if self.domain(&term).null {
+                self.restrict(&term, &Domain::not_null());
+            }
+        }
+    }
+
+    /// What is known of an expression, casts looked through.
+    fn side(&self, expr: &Expr) -> Domain {
+        let (base, casts) = peeled(expr.clone(), &self.schema);
+        let domain = self.domain(&Term::Value(base));
+        casts.iter().rev().fold(domain, |domain, cast| cast.results(&domain))
+    }
+
+    /// Restricts an expression; true when that was news.
+    fn restrict_side(&mut self, expr: &Expr, domain: &Domain) -> bool {
+        let (base, casts) = peeled(expr.clone(), &self.schema);
+        let domain = casts.iter().fold(domain.clone(), |domain, cast| cast.operands(&domain));
+        let term = Term::Value(base);
+        let news = !self.domain(&term).is_within(&domain);
+        if news {
+            self.restrict(&term, &domain);
+        }
+        news
+    }
+
+    fn spread_order(&mut self, left: &Expr, right: &Expr, outcomes: &Domain) -> bool {
+        let may_be = |order: i128| Domain::one(ORDERS, Point::Number(order)).is_within(outcomes);
+        let (less, equal, greater) = (may_be(-1), may_be(0), may_be(1));
+        let types = type_of(left, &self.schema).zip(type_of(right, &self.schema));
+        let Some(kind) = types.filter(|(a, b)| same_values(a, b)).and_then(|(a, _)| Kind::of(&a)) else { return false };
+        let (of_left, of_right) = (self.side(left), self.side(right));
+        let (for_left, for_right) = match (less, equal, greater) {
+            (false, true, false) => {
+                let both = of_left.intersection(&of_right);
+                (both.clone(), both)
+            }
+            (true, _, false) => (below(kind, &of_right, equal), above(kind, &of_left, equal)),
+            (false, _, true) => (above(kind, &of_right, equal), below(kind, &of_left, equal)),
+            _ => return false,
+        };
+        let left_news = self.restrict_side(left, &for_left);
+        self.restrict_side(right, &for_right) || left_news
+    }
+
+    /// How two expressions can compare, by what is known of each.
+    fn outcomes(&self, left: &Expr, right: &Expr) -> Domain {
+        let types = type_of(left, &self.schema).zip(type_of(right, &self.schema));
+        if types.is_none_or(|(a, b)| !same_values(&a, &b)) {
+            return Domain::all();
+        }
+        let (of_left, of_right) = (self.side(left), self.side(right));
+        let null = of_left.null || of_right.null;
+        let (Some((first, last)), Some((start, end))) = (of_left.ends(), of_right.ends()) else {
+            return Domain::not_null().with_null(null);
+        };
+        let (low, high) = match () {
+            () if last <= start => (-1, -1),
+            () if end <= first => (1, 1),
+            () if is_one(&of_left) && of_left.spans() == of_right.spans() => (0, 0),
+            () => (-1, 1),
+        };
+        let between =
+            Domain::between(Cut::before(ORDERS, Point::Number(low)), Cut::behind(ORDERS, Point::Number(high)));
+        between.with_null(null)
+    }
+}
+
+/// True for a set of one value.
+fn is_one(domain: &Domain) -> bool {
+    match domain.spans() {
+        [(Cut::At(Point::Number(first), _), Cut::At(Point::Number(last), _))] => first + 1 == *last,
+        [(Cut::At(a @ Point::Bytes(_), false), Cut::At(b @ Point::Bytes(_), true))] => a == b,
+        _ => false,
+    }
+}
+
+/// Values that are less than some value of the domain, or equal to one where that is allowed.
+fn below(kind: Kind, domain: &Domain, or_equal: bool) -> Domain {
+    let Some((_, last)) = domain.ends() else { return Domain::empty() };
+    let cut = match last {
+        Cut::At(point, true) if !or_equal => Cut::before(kind, point.clone()),
+        Cut::At(Point::Number(value), false) if !or_equal => Cut::before(kind, Point::Number(value - 1)),
+        last => last.clone(),
+    };
+    Domain::between(Cut::Start, cut)
+}
+
+/// Values that are greater than some value of the domain, or equal to one where that is allowed.
+fn above(kind: Kind, domain: &Domain, or_equal: bool) -> Domain {
+    let Some((first, _)) = domain.ends() else { return Domain::empty() };
+    let cut = match first {
+        Cut::At(point, false) if !or_equal => Cut::behind(kind, point.clone()),
+        first => first.clone(),
+    };
+    Domain::between(cut, Cut::End)
+}

@@ -1,0 +1,37 @@
+//! Hot data views: which rows of a table are promised to lie in its hot chunks, and which queries ask for no others.
+//!
+//! ```text
+//!   definition   a view as it is stored: the words of its SELECT, and when its window was bound last
+//!   bound        the same as conditions on a table, its window at a fixed place
+//!   registry     the views that can be checked now, by table
+//!   filter       what is known of the rows that a query asks for: analysed once, checked against every view
+//!   proof        does every row of a filter fulfil a formula?
+//!   facts        what one way to fulfil a filter says of each term
+//!   formula      a condition as AND and OR over "term in domain", true for just the rows that it keeps
+//!   term         what a domain is about: an expression, or how two of them compare
+//!   cast         casts that keep the order of values
+//!   domain       a set of values: NULL or not, and spans of an ordered type
+//!   point        a value of an ordered type
+//! ```
+//!
+//! The check ("tiering check", Meyer et al., 4.2) is sound: `implied` means that no row can pass the filter and fail the
+//! view, in SQL's logic of three values and the order that the engine compares by. What it cannot prove it denies.
+
+mod bound;
+mod cast;
+mod definition;
+mod domain;
+mod facts;
+mod filter;
+mod formula;
+mod point;
+mod proof;
+mod registry;
+mod term;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use bound::BoundView;
+pub(crate) use definition::Definition;
+pub(crate) use filter::{Filter, Verdict};
+pub(crate) use registry::{HotViews, Status, Views};

@@ -1,0 +1,67 @@
+//! The check against rows, and against what it promises to prove.
+
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, clippy::expect_used)]
+
+mod promises;
+mod soundness;
+mod windows;
+
+use std::sync::Arc;
+
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
+use datafusion::common::DFSchema;
+use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
+use datafusion::logical_expr::Expr;
+use datafusion::logical_expr::simplify::SimplifyContext;
+use datafusion::optimizer::simplify_expressions::ExprSimplifier;
+use datafusion::prelude::SessionConfig;
+
+use super::filter::Filter;
+use super::formula::Formula;
+
+fn columns() -> SchemaRef {
+    Arc::new(Schema::new(vec![
+        Field::new("k", DataType::Int32, false),
+        Field::new("a", DataType::Int32, true),
+        Field::new("b", DataType::Int64, true),
+        Field::new("f", DataType::Float64, true),
+        Field::new("g", DataType::Float64, true),
+        Field::new("s", DataType::Utf8View, true),
+        Field::new("d", DataType::Date32, true),
+        Field::new("t", DataType::Timestamp(TimeUnit::Microsecond, None), true),
+        Field::new("m", DataType::Decimal128(10, 2), true),
+        Field::new("x", DataType::Boolean, true),
+    ]))
+}
+
+/// A planner of conditions on [`columns`].
+struct Planner {
+    state: SessionState,
+    schema: Arc<DFSchema>,
+    simplifier: ExprSimplifier,
+}
+
+impl Planner {
+    fn new() -> Self {
+        let mut config = SessionConfig::new();
+        config.options_mut().sql_parser.map_string_types_to_utf8view = true;
+        let state = SessionStateBuilder::new().with_default_features().with_config(config).build();
+        let schema = Arc::new(DFSchema::try_from(columns()).unwrap());
+        let context = SimplifyContext::builder().with_schema(Arc::clone(&schema)).with_current_time().build();
+        Self { state, schema, simplifier: ExprSimplifier::new(context) }
+    }
+
+    fn coerced(&self, sql: &str) -> Expr {
+        let expr = self.state.create_logical_expr(sql, &self.schema).unwrap_or_else(|e| panic!("{sql}: {e}"));
+        self.simplifier.coerce(expr, &self.schema).unwrap_or_else(|e| panic!("{sql}: {e}"))
+    }
+
+    fn simplified(&self, sql: &str) -> Expr {
+        self.simplifier.simplify(self.coerced(sql)).unwrap_or_else(|e| panic!("{sql}: {e}"))
+    }
+
+    /// Whether the check says that all rows of `query` are rows of `view`.
+    fn implies(&self, query: &str, view: &str) -> bool {
+        Filter::new(&[self.simplified(query)], &self.schema).proves(&Formula::of(&self.simplified(view), &self.schema))
+    }
+}
