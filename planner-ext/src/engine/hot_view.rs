@@ -28,7 +28,9 @@ use super::catalog::Snapshot;
 use super::ddl::{refuse_system, short};
 use super::defaults;
 use super::hand::{Asked, asked};
-use super::parse::{Command, NameParts, Parsed, RECURSION_LIMIT, classify, ddl, normalized, one_statement};
+use super::parse::{
+    Command, NameParts, Parsed, RECURSION_LIMIT, check_length, classify, ddl, normalized, one_statement,
+};
 use super::rule::{is_word, take_word};
 use super::session::Session;
 use super::{show, words};
@@ -36,6 +38,9 @@ use crate::error::{Error, ErrorKind, Result, missing_table};
 use crate::provider::TierTable;
 use crate::system::hot_views::Checked;
 use crate::views::{Definition, Filter, Verdict, Views};
+
+/// Operators that a condition may have: it is walked through often, on threads of all kinds.
+const MOST_OPERATORS: usize = 1_000;
 
 /// A statement on hot views.
 #[derive(Debug, Clone)]
@@ -157,7 +162,7 @@ fn create(parser: &mut Parser<'_>, sql: &str) -> Result<Result<HotViewCommand>, 
         if or_replace && if_not_exists {
             return Err(Error::invalid("CREATE HOT VIEW takes OR REPLACE or IF NOT EXISTS, not both"));
         }
-        refuse_queries(sql, condition..last)?;
+        refuse_foreign(sql, condition..last)?;
         Ok(HotViewCommand::Create(Box::new(Create {
             name: NameParts::new(&name)?,
             or_replace,
@@ -171,14 +176,18 @@ fn create(parser: &mut Parser<'_>, sql: &str) -> Result<Result<HotViewCommand>, 
     Ok(made())
 }
 
-/// A subquery would be about tables that the condition is not planned with.
-fn refuse_queries(sql: &str, condition: Range<usize>) -> Result<()> {
+/// Refuses what no condition on single rows has: queries, and parameters.
+fn refuse_foreign(sql: &str, condition: Range<usize>) -> Result<()> {
     let tokens = super::parse::tokenize(sql)?;
-    let queries = |token: &TokenWithSpan| is_word(&token.token, "select") || is_word(&token.token, "values");
-    if tokens.get(condition).is_some_and(|tokens| tokens.iter().any(queries)) {
+    let Some(tokens) = tokens.get(condition) else { return Ok(()) };
+    check_length(tokens, MOST_OPERATORS)?;
+    if tokens.iter().any(|token| is_word(&token.token, "select") || is_word(&token.token, "values")) {
         return Err(Error::invalid(
             "the condition of a hot view is about single rows of its table; it takes no subquery",
         ));
+    }
+    if tokens.iter().any(|token| matches!(token.token, Token::Placeholder(_))) {
+        return Err(Error::invalid("a hot view takes no parameters; write the values into its condition"));
     }
     Ok(())
 }
@@ -413,5 +422,8 @@ mod tests {
             let error = parse(sql).unwrap_err();
             assert!(error.message().contains(words), "{sql}: {error}");
         }
+        let long = vec!["a > 3"; 1_002].join(" OR ");
+        let error = parse(&format!("create hot view v as select a from t where {long}")).unwrap_err();
+        assert!(error.message().contains("more than the 1000"), "{error}");
     }
 }

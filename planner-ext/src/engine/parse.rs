@@ -207,7 +207,7 @@ pub(super) fn tree(sql: &str) -> Result<SqlStatement> {
 }
 
 pub(super) fn one_statement(tokens: Vec<TokenWithSpan>) -> Result<SqlStatement> {
-    check_length(&tokens)?;
+    check_length(&tokens, MOST_OPERATORS)?;
     let mut parser = DFParserBuilder::new(tokens).with_recursion_limit(RECURSION_LIMIT).build()?;
     let mut statements = parser.parse_statements()?;
     match (statements.pop_front(), statements.len()) {
@@ -216,10 +216,12 @@ pub(super) fn one_statement(tokens: Vec<TokenWithSpan>) -> Result<SqlStatement> 
     }
 }
 
+/// Operators that a statement may have.
+const MOST_OPERATORS: usize = 10_000;
+
 /// Refuses chains of operators that are parsed in a loop and planned one call deep in the other, beyond what the stack of
 /// a thread holds.
-fn check_length(tokens: &[TokenWithSpan]) -> Result<()> {
-    const MOST_OPERATORS: usize = 10_000;
+pub(super) fn check_length(tokens: &[TokenWithSpan], most: usize) -> Result<()> {
     let operator = |token: &&TokenWithSpan| match &token.token {
         Token::Word(word) => matches!(word.keyword, Keyword::AND | Keyword::OR | Keyword::UNION),
         other => matches!(other, Token::Plus | Token::Minus | Token::Mul | Token::Div | Token::StringConcat),
@@ -230,9 +232,9 @@ fn check_length(tokens: &[TokenWithSpan]) -> Result<()> {
         _ => false,
     });
     let operators = tokens.iter().filter(operator).count() - signs.count();
-    if operators > MOST_OPERATORS {
+    if operators > most {
         return Err(Error::invalid(format!(
-            "{operators} operators in one statement are more than the {MOST_OPERATORS} there may be; put long lists into \
+            "{operators} operators in one statement are more than the {most} there may be; put long lists into \
              IN (..) or a table"
         )));
     }

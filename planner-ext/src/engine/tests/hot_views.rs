@@ -43,7 +43,10 @@ async fn definitions_are_kept_shown_and_dropped() {
     assert_eq!(server.rows(&format!("{SHOWN} WHERE view_name = 'dear'")).await, ["dear|id|id > 3|id > 3|false|2|"]);
     assert_eq!(server.rows("SHOW HOT VIEWS").await.len(), 2);
     let created = server.definition("orders").await;
-    assert!(created.contains("\n-- CREATE HOT VIEW public.dear AS SELECT id FROM orders WHERE id > 3;"), "{created}");
+    assert!(
+        created.contains("\n-- CREATE HOT VIEW \"public\".dear AS SELECT id FROM orders WHERE id > 3;"),
+        "{created}"
+    );
     server.fails("DROP HOT VIEW nothing", missing, "hot view 'nothing' does not exist").await;
     server.run("DROP HOT VIEW IF EXISTS nothing, dear").await.unwrap();
     assert_eq!(server.rows(&shown).await, [all[1]]);

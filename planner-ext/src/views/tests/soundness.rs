@@ -172,12 +172,13 @@ fn check(seed: u64, pairs: usize) -> (usize, usize, usize) {
         let view = condition(&mut rng, 2);
         let query = query(&mut rng, &view);
         let Ok(_) = planner.state.create_logical_expr(&query, &planner.schema) else { continue };
-        let (plain, of_view) = (planner.coerced(&query), planner.simplified(&view));
-        // As a query comes out of the optimizer, and as it is written.
-        let asked = if rng.below(3) == 0 { plain.clone() } else { planner.simplified(&query) };
+        let of_view = planner.simplified(&view);
+        // As a query comes out of the optimizer, and as it is written; some functions are not run as they are written.
+        let written = rng.below(3) == 0 && !query.contains("coalesce");
+        let asked = if written { planner.coerced(&query) } else { planner.simplified(&query) };
         let filter = Filter::new(std::slice::from_ref(&asked), &planner.schema);
         let yes = filter.proves(&Formula::of(&of_view, &planner.schema));
-        let (in_query, in_view) = (holds(&planner, &plain, &batch), holds(&planner, &of_view, &batch));
+        let (in_query, in_view) = (holds(&planner, &asked, &batch), holds(&planner, &of_view, &batch));
         let outside = and_not(&in_query, &in_view).unwrap().true_count();
         assert!(
             !yes || outside == 0,
