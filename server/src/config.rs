@@ -182,6 +182,9 @@ section! {
         /// Compression of new table files: `auto` (each buffer for which it pays: the disk saves more time than a core takes
         /// to decompress, both as measured at the first start), `none`, `lz4` or `zstd` (each buffer that shrinks).
         pub compression: Compression = Compression::Auto,
+        /// Where some rows of a column are read: two pieces this close in the file are one read. Default: as the disk was
+        /// measured, some pages on a fast one, about a megabyte on one with an arm.
+        pub read_gap: Option<Size> = None,
         /// Price of 10^9 bytes in any currency, for `terrace advise`.
         pub price_per_gb: Option<f64> = None,
     }

@@ -7,9 +7,10 @@ use std::sync::Arc;
 
 use terrace_planner_ext::engine::{Engine, EngineOptions};
 use terrace_tier_store::placement::{HoldOptions, MergeKind, TieringMode};
-use terrace_tier_store::store::{CompressionChoice, NvmOptions};
+use terrace_tier_store::store::{CompressionChoice, NvmOptions, ReadGapChoice};
 use terrace_tier_store::tier::codec;
 use terrace_tier_store::tier::nvm::{Limiter, NvmBacking};
+use terrace_tier_store::tier::ssd::ReadGap;
 use terrace_tier_store::{Store, StoreOptions};
 use tokio::runtime::Runtime;
 
@@ -125,6 +126,11 @@ fn store_options(config: &Config, plan: &MemoryPlan) -> StoreOptions {
             Compression::Lz4 => CompressionChoice::Always(codec::Compression::Lz4),
             Compression::Zstd => CompressionChoice::Always(codec::Compression::Zstd),
         },
+        read_gap: config
+            .tiers
+            .ssd
+            .read_gap
+            .map_or(ReadGapChoice::Auto, |gap| ReadGapChoice::Fixed(gap.resolve(ReadGap::MOST))),
         io_budget_bytes: plan.io_bytes,
         delta_budget_bytes: plan.delta_bytes,
         ingest_budget_bytes: plan.ingest_bytes,

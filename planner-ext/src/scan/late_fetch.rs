@@ -25,7 +25,6 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::projection::{ProjectionExec, ProjectionExpr};
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
-use terrace_tier_store::tier::ssd::SsdTier;
 
 use super::exec::TierScanExec;
 use super::fetch::{FetchExec, Origin};
@@ -122,7 +121,8 @@ impl<'a> TopK<'a> {
         for entry in config.chunks.iter().step_by(step).filter_map(|item| config.source.chunk(*item)) {
             let middle = entry.chunk.rows as usize / 2;
             let row = middle..middle + 1;
-            let bytes = |wanted| late.iter().map(|c| SsdTier::bytes_to_read(&entry.chunk, *c, wanted)).sum::<u64>();
+            let ssd = config.source.store.ssd();
+            let bytes = |wanted| late.iter().map(|c| ssd.bytes_to_read(&entry.chunk, *c, wanted)).sum::<u64>();
             (all, of_row, chunks) = (all + bytes(None), of_row + bytes(Some(std::slice::from_ref(&row))), chunks + 1);
         }
         if all * step as u64 <= LEAST_BYTES {

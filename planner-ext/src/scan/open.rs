@@ -16,7 +16,7 @@ use terrace_tier_store::heat::{Pattern, Sample};
 use terrace_tier_store::table::{Chunk, TableVersion};
 use terrace_tier_store::tier::TierId;
 use terrace_tier_store::tier::codec::{StoredColumn, Words};
-use terrace_tier_store::tier::ssd::{Admission, ColdColumns, ColdRead, SsdTier};
+use terrace_tier_store::tier::ssd::{Admission, ColdColumns, ColdRead};
 
 use super::filter::Selection;
 use super::late::Chosen;
@@ -156,7 +156,8 @@ impl OpenChunk {
     /// Bytes of the columns that wait.
     pub(super) fn waiting_bytes(&self) -> u64 {
         let chunk = self.touched.as_ref().map(|touched| &touched.chunk);
-        chunk.map_or(0, |chunk| self.later.iter().map(|c| SsdTier::bytes_to_read(chunk, *c, None)).sum())
+        let ssd = self.spec.source.store.ssd();
+        chunk.map_or(0, |chunk| self.later.iter().map(|c| ssd.bytes_to_read(chunk, *c, None)).sum())
     }
 
     /// Counts of its execution.
@@ -268,7 +269,7 @@ impl OpenChunk {
 impl ColdPart {
     /// Bytes that could wait for the filters, and whether these need no other column.
     pub(super) fn waitable_bytes(&self) -> (u64, bool) {
-        let bytes = |column| SsdTier::bytes_to_read(&self.chunk, column, None);
+        let bytes = |column| self.spec.source.store.ssd().bytes_to_read(&self.chunk, column, None);
         (self.waitable().map(bytes).sum(), self.waitable().count() == self.missing.len())
     }
 
@@ -329,7 +330,7 @@ impl ColdPart {
     }
 
     fn bytes_of(&self, column: usize) -> u64 {
-        SsdTier::bytes_to_read(&self.chunk, column, self.wanted())
+        self.spec.source.store.ssd().bytes_to_read(&self.chunk, column, self.wanted())
     }
 
     /// Bytes that have to be read.

@@ -1,6 +1,8 @@
 //! `system.tiers`: one row per tier, fastest first.
 
-use super::{Batches, Live, Wanted, count, counts, flag, flags, in_batches, text, texts};
+use super::{
+    Batches, Live, Wanted, count, counts, flag, flags, in_batches, optional_count, optional_counts, text, texts,
+};
 use crate::error::Result;
 use arrow::datatypes::Field;
 
@@ -16,6 +18,7 @@ pub(super) fn fields() -> Vec<Field> {
         count("placed_bytes"),
         count("stored_bytes"),
         count("segments"),
+        optional_count("read_gap_bytes"),
     ]
 }
 
@@ -32,6 +35,7 @@ pub(super) fn rows(live: Live, _: Wanted) -> Result<Batches> {
             counts(tiers, |t| t.placed_bytes),
             counts(tiers, |t| t.stored_bytes),
             counts(tiers, |t| t.segments),
+            optional_counts(tiers, |t| t.read_gap_bytes),
         ]
     }))
 }

@@ -66,6 +66,8 @@ pub struct TierInfo {
     pub stored_bytes: u64,
     /// Segments whose fastest copy lies here.
     pub segments: u64,
+    /// The longest hole between two pieces of a file that is read through; of tiers that are read by pieces.
+    pub read_gap_bytes: Option<u64>,
 }
 
 /// Tables with a version of each, by name.
@@ -256,6 +258,7 @@ impl Core {
             placed_bytes: placed,
             stored_bytes: stored,
             segments,
+            read_gap_bytes: Some(self.ssd.read_gap().bytes()),
         });
         infos
     }
@@ -294,14 +297,15 @@ fn memory_info(tier: &dyn MemoryTier) -> TierInfo {
         placed_bytes: 0,
         stored_bytes: 0,
         segments: 0,
+        read_gap_bytes: None,
     }
 }
 
-fn json<T: Serialize>(value: &T) -> Result<Vec<u8>> {
+pub(super) fn json<T: Serialize>(value: &T) -> Result<Vec<u8>> {
     serde_json::to_vec(value).map_err(|e| Error::Catalog(format!("cannot encode a log record: {e}")))
 }
 
-fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
+pub(super) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
     serde_json::from_slice(bytes).map_err(|e| Error::Catalog(format!("cannot read a log record: {e}")))
 }
 
@@ -460,6 +464,7 @@ impl TieringHost for Core {
         if let Some(busy) = calibration.tiers.last().and_then(|home| home.busy) {
             self.ssd.io().depth().set(busy.depth_bytes);
         }
+        self.use_read_gap(calibration);
     }
 
     fn load_calibration(&self) -> Result<Option<Calibration>> {

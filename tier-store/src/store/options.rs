@@ -10,6 +10,7 @@ use crate::placement::{Calibration, TieringOptions};
 use crate::table::delta::SealRule;
 use crate::tier::codec::{Compression, Packing, Rates};
 use crate::tier::nvm::{Limiter, NvmBacking};
+use crate::tier::ssd::ReadGap;
 
 /// An NVM tier.
 #[derive(Debug, Clone)]
@@ -47,6 +48,21 @@ impl CompressionChoice {
     }
 }
 
+/// How far apart two pieces of a file are read as two.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReadGapChoice {
+    /// As is quickest on the device, once that is measured.
+    Auto,
+    /// Further than so many bytes.
+    Fixed(u64),
+}
+
+impl Default for ReadGapChoice {
+    fn default() -> Self {
+        Self::Fixed(ReadGap::USUAL)
+    }
+}
+
 /// What a store is opened with. Byte limits are obeyed always.
 #[derive(Debug, Clone)]
 pub struct StoreOptions {
@@ -60,6 +76,8 @@ pub struct StoreOptions {
     pub ssd_budget_bytes: Option<u64>,
     /// Which buffers of new chunk files are compressed.
     pub compression: CompressionChoice,
+    /// How far apart two pieces of a file are read as two.
+    pub read_gap: ReadGapChoice,
     /// Bytes of cold reads in flight or ready.
     pub io_budget_bytes: u64,
     /// Bytes of all deltas.
@@ -97,6 +115,7 @@ impl StoreOptions {
             nvm: None,
             ssd_budget_bytes: None,
             compression: CompressionChoice::None,
+            read_gap: ReadGapChoice::default(),
             io_budget_bytes: 64 << 20,
             delta_budget_bytes: 256 << 20,
             filter_budget_bytes: 16 << 20,

@@ -18,7 +18,7 @@ use roaring::RoaringBitmap;
 use super::compact::CompactionCounters;
 use super::core::Core;
 use super::description::Descriptions;
-use super::options::StoreOptions;
+use super::options::{ReadGapChoice, StoreOptions};
 use crate::catalog::records::{TableRecord, decode, decode_batches, decode_rows};
 use crate::catalog::{Catalog, ChunkRecord, Commit, Space, key, key_part};
 use crate::error::{Error, Result};
@@ -123,6 +123,9 @@ fn assemble(options: &StoreOptions, catalog: Arc<Catalog>, next_table: u64) -> R
     let ssd_account = Account::new("ssd", options.ssd_budget_bytes.unwrap_or(u64::MAX));
     let (ssd_dir, files, clock) = (dir.join(SSD_FOLDER), Arc::clone(&options.files), Arc::clone(&options.clock));
     let ssd = SsdTier::new(ssd_dir, files, io, clock, io_account, ssd_account)?;
+    if let ReadGapChoice::Fixed(bytes) = options.read_gap {
+        ssd.read_gap().fix(bytes);
+    }
     let memory_tiers = memory_tiers(options)?;
     let kinds = memory_tiers.iter().map(|tier| tier.kind()).chain([TierKind::Ssd]);
     let costs = kinds.map(TierCost::typical).collect();

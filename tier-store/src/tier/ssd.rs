@@ -11,7 +11,9 @@
 pub(crate) mod cold;
 pub(crate) mod files;
 mod flight;
+mod gap;
 mod planned;
+pub(crate) mod small_reads;
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -26,6 +28,7 @@ pub use cold::{ColdColumns, ColdRead};
 pub use files::StoredFile;
 pub(crate) use flight::Flight;
 pub use flight::ReadColumn;
+pub use gap::{ReadCost, ReadGap};
 use planned::{Planned, bytes_of, together};
 
 use super::codec::{self, Part};
@@ -84,6 +87,7 @@ pub struct SsdTier {
     /// One replacement at a time: two of one file would share its temporary name.
     replacing: RwLock<()>,
     counters: Arc<SsdCounters>,
+    gap: ReadGap,
 }
 
 impl SsdTier {
@@ -100,10 +104,10 @@ impl SsdTier {
         let dir = dir.into();
         create_folders(files.as_ref(), &dir)?;
         let (charges, replacing, counters) = (Mutex::default(), RwLock::default(), Arc::default());
-        let folders = RwLock::default();
+        let (folders, gap) = (RwLock::default(), ReadGap::default());
         io.pool().share_budget(&io_account);
         let device = describe_device(&dir);
-        Ok(Self { dir, device, files, io, clock, io_account, stored, charges, folders, replacing, counters })
+        Ok(Self { dir, device, files, io, clock, io_account, stored, charges, folders, replacing, counters, gap })
     }
 
     /// The same device with accounts and counts of its own: what it reads is nobody's.
@@ -122,6 +126,7 @@ impl SsdTier {
             folders: RwLock::default(),
             replacing: RwLock::default(),
             counters: Arc::default(),
+            gap: ReadGap::default(),
         }
     }
 
@@ -154,6 +159,11 @@ impl SsdTier {
     /// Bytes being read, or read and not yet taken.
     pub fn io_account(&self) -> &Arc<Account> {
         &self.io_account
+    }
+
+    /// How far apart two pieces of a file are read as two.
+    pub fn read_gap(&self) -> &ReadGap {
+        &self.gap
     }
 
     /// What was read so far.
@@ -296,7 +306,7 @@ impl SsdTier {
                 flight.filter(|flight| if admission == Admission::Move { flight.is_there() } else { !flight.failed() });
             if flight.is_none() {
                 let (home, declared) = undamaged(&file, chunk, *column)?;
-                let part = wanted.and_then(|wanted| Part::of(home, declared, chunk.rows as usize, wanted));
+                let part = wanted.and_then(|wanted| self.part(chunk, (home, declared), wanted));
                 planned.push(Planned { slot, column: *column, home, part });
             }
             flights.push(flight);
@@ -310,7 +320,7 @@ impl SsdTier {
             (Admission::Prefetch, None) => Class::Prefetch,
         };
         let (mut bytes_read, mut charged_bytes, mut groups) = (0, 0, Vec::new());
-        for group in together(planned) {
+        for group in together(planned, &self.gap) {
             let read = bytes_of(&group);
             let bytes = read + group.iter().map(Planned::own_bytes).sum::<u64>();
             let charge = match (self.io_account.try_charge(bytes), admission) {
@@ -353,10 +363,14 @@ impl SsdTier {
     }
 
     /// Stored bytes of a column that [`Self::read_rows`] would ask for.
-    pub fn bytes_to_read(chunk: &Chunk, column: usize, wanted: Option<&[Range<usize>]>) -> u64 {
+    pub fn bytes_to_read(&self, chunk: &Chunk, column: usize, wanted: Option<&[Range<usize>]>) -> u64 {
         let Ok((home, declared)) = cold::described(chunk, column) else { return 0 };
-        let part = wanted.and_then(|wanted| Part::of(home, declared, chunk.rows as usize, wanted));
+        let part = wanted.and_then(|wanted| self.part(chunk, (home, declared), wanted));
         part.map_or(home.len, |part| part.bytes() as u64)
+    }
+
+    fn part(&self, chunk: &Chunk, (home, declared): (&Home, &DataType), wanted: &[Range<usize>]) -> Option<Part> {
+        Part::of(home, declared, chunk.rows as usize, wanted, usize_of(self.gap.bytes()))
     }
 
     /// The open file of a chunk.

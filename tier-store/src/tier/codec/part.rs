@@ -13,9 +13,7 @@ use super::{CHECKSUM_BLOCK_BYTES, ColumnLayout, PAGE_ROWS, StoredColumn};
 use crate::error::Result;
 use crate::table::Home;
 
-/// Two ranges this close are read as one: a request costs as much as about so many bytes.
-const GAP_BYTES: usize = CHECKSUM_BLOCK_BYTES;
-/// What a part must leave out to be worth more requests than one.
+/// What a part must leave out to be worth putting it together.
 const LEAST_SAVED_BYTES: usize = 2 * CHECKSUM_BLOCK_BYTES;
 
 /// Which stored bytes of a column are read.
@@ -29,8 +27,8 @@ pub struct Part {
 
 impl Part {
     /// The part of a column declared as `declared` that holds the `wanted` rows (ascending). `None` when it has to be read
-    /// as a whole, or may as well be.
-    pub fn of(home: &Home, declared: &DataType, rows: usize, wanted: &[Range<usize>]) -> Option<Self> {
+    /// as a whole, or may as well be. A hole of up to `gap` bytes is read through: a request costs as much as so many bytes.
+    pub fn of(home: &Home, declared: &DataType, rows: usize, wanted: &[Range<usize>], gap: usize) -> Option<Self> {
         if home.encoding.compression().is_some() {
             return None;
         }
@@ -59,9 +57,10 @@ impl Part {
             needed.push(span(*data.get(*page)?)?);
         }
         let len = usize::try_from(home.len).ok()?;
-        let ranges = blocks(needed, len);
+        let ranges = blocks(needed, len, gap);
         let part = Self { ranges, pages };
-        (part.bytes() + LEAST_SAVED_BYTES <= len).then_some(part)
+        // The whole may be one request with its neighbours in the file.
+        (part.bytes() + LEAST_SAVED_BYTES.max(gap) <= len).then_some(part)
     }
 
     /// False for a column of which no part can be read: compressed, or with rows that are not found by their numbers.
@@ -149,8 +148,8 @@ fn span((offset, len): (u64, u64)) -> Option<Range<usize>> {
     Some(start..start.checked_add(usize::try_from(len).ok()?)?)
 }
 
-/// The whole blocks that hold the `needed` bytes of `len`.
-fn blocks(mut needed: Vec<Range<usize>>, len: usize) -> Vec<Range<usize>> {
+/// The whole blocks that hold the `needed` bytes of `len`, and what lies between two that are no more than `gap` apart.
+fn blocks(mut needed: Vec<Range<usize>>, len: usize, gap: usize) -> Vec<Range<usize>> {
     needed.retain(|range| !range.is_empty());
     needed.sort_by_key(|range| range.start);
     let mut ranges: Vec<Range<usize>> = Vec::with_capacity(needed.len());
@@ -158,7 +157,7 @@ fn blocks(mut needed: Vec<Range<usize>>, len: usize) -> Vec<Range<usize>> {
         let start = range.start - range.start % CHECKSUM_BLOCK_BYTES;
         let end = range.end.next_multiple_of(CHECKSUM_BLOCK_BYTES).min(len);
         match ranges.last_mut() {
-            Some(last) if start <= last.end + GAP_BYTES => last.end = last.end.max(end),
+            Some(last) if start <= last.end + gap => last.end = last.end.max(end),
             _ => ranges.push(start..end),
         }
     }

@@ -506,7 +506,8 @@ fn parts_hold_the_rows_asked_for() {
                 wanted.push(start..end);
                 at = end + rng.random_range(0..2 * PAGE_ROWS);
             }
-            let Some(part) = Part::of(home, &declared, rows, &wanted) else {
+            let gap = [0, CHECKSUM_BLOCK_BYTES, 100_000][rng.random_range(0..3)];
+            let Some(part) = Part::of(home, &declared, rows, &wanted, gap) else {
                 whole += 1;
                 continue;
             };

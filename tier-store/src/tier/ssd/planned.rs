@@ -1,12 +1,9 @@
 //! Which columns of a chunk are read, and which of them at once: a slow device serves few requests, however small.
 
-use super::{cold, enclosing_bytes, usize_of};
+use super::{ReadGap, cold, enclosing_bytes, usize_of};
 use crate::io::BLOCK_BYTES;
 use crate::table::Home;
 use crate::tier::codec::{self, Part};
-
-/// Of columns side by side, what is read at once: about what a device takes as one request.
-const TOGETHER_BYTES: u64 = 1 << 20;
 
 /// A column to be read that nobody reads yet.
 pub(super) struct Planned<'a> {
@@ -44,18 +41,19 @@ pub(super) fn bytes_of(group: &[Planned<'_>]) -> u64 {
     }
 }
 
-/// Whole columns that lie side by side in the file are read together, up to [`TOGETHER_BYTES`].
-pub(super) fn together(mut planned: Vec<Planned<'_>>) -> Vec<Vec<Planned<'_>>> {
-    let block = BLOCK_BYTES as u64;
+/// Whole columns between which no more lies in the file than is read through are read together, up to as much as is one read.
+pub(super) fn together<'a>(mut planned: Vec<Planned<'a>>, gap: &ReadGap) -> Vec<Vec<Planned<'a>>> {
+    let (block, gap_bytes, most) = (BLOCK_BYTES as u64, gap.bytes(), gap.together_bytes());
     planned.sort_by_key(|column| column.home.offset);
     let mut groups: Vec<Vec<Planned<'_>>> = Vec::with_capacity(planned.len());
     for column in planned {
         let joins = |group: &&mut Vec<Planned<'_>>| {
             let (Some(first), Some(last)) = (group.first(), group.last()) else { return false };
             let (end, home) = (last.home.offset + last.home.len, column.home);
-            let near = home.offset >= end && home.offset - home.offset % block <= end.next_multiple_of(block);
+            let near =
+                home.offset >= end && home.offset - home.offset % block <= end.next_multiple_of(block) + gap_bytes;
             let whole = column.part.is_none() && last.part.is_none();
-            whole && near && home.offset + home.len - first.home.offset <= TOGETHER_BYTES
+            whole && near && home.offset + home.len - first.home.offset <= most
         };
         match groups.last_mut().filter(joins) {
             Some(group) => group.push(column),

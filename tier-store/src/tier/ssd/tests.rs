@@ -241,7 +241,7 @@ fn rows_are_read_without_the_rest_of_their_columns() {
             read.wait().map(|cold| (cold, charged))
         };
         let (cold, charged) = read(&[1, 0]).unwrap();
-        let planned: u64 = [1, 0].iter().map(|c| SsdTier::bytes_to_read(&chunk, *c, Some(&wanted))).sum();
+        let planned: u64 = [1, 0].iter().map(|c| tier.bytes_to_read(&chunk, *c, Some(&wanted))).sum();
         assert!((planned..planned + 4 * BLOCK_BYTES as u64 * 2).contains(&cold.bytes_read), "{planned}");
         assert!(
             cold.bytes_read < chunk.file_bytes / 2 && charged > cold.bytes_read,
@@ -290,11 +290,10 @@ fn compressed_columns_are_read_too() {
         let read = tier.read_rows(&chunk, &[0, 1], Some(&wanted), Admission::Prefetch).unwrap().unwrap();
         let (charged, home) = (read.charged_bytes(), &chunk.segments[1].home);
         assert!(
-            charged >= home.len + codec::image_bytes(home)
-                && SsdTier::bytes_to_read(&chunk, 1, Some(&wanted)) == home.len
+            charged >= home.len + codec::image_bytes(home) && tier.bytes_to_read(&chunk, 1, Some(&wanted)) == home.len
         );
         let cold = read.wait().unwrap();
-        let part = SsdTier::bytes_to_read(&chunk, 0, Some(&wanted));
+        let part = tier.bytes_to_read(&chunk, 0, Some(&wanted));
         assert!(part < chunk.segments[0].home.len / 2, "of the raw column only a part: {part}");
         assert_eq!(cold.columns[1].widened().unwrap().as_ref(), batch.column(1).as_ref());
         assert_eq!(cold.columns[0].slice(10, 2).unwrap().as_ref(), batch.column(0).slice(10, 2).as_ref());
