@@ -7,6 +7,7 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -36,6 +37,14 @@ impl Cgroup {
         group.set("blkio.throttle.read_bps_device", &format!("{disk} {bytes_per_s}"))?;
         group.set("blkio.throttle.read_iops_device", &format!("{disk} {reads_per_s}"))?;
         Ok(group)
+    }
+
+    /// The same for a program that is yet to start: a shell joins and becomes it, so that also what it measures at its start
+    /// is limited.
+    pub fn start(&self, program: &Path) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo $$ > \"$0\" && exec \"$@\""]).arg(self.folder.join("cgroup.procs")).arg(program);
+        command
     }
 
     /// Puts a process with all its threads under the limit.

@@ -8,6 +8,7 @@ use std::path::Path;
 use std::process::{Child as Process, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::cgroup::Cgroup;
 use crate::error::{Error, Result};
 use crate::row::Sample;
 use crate::side::SideSpec;
@@ -28,6 +29,15 @@ impl Child {
     pub fn start(name: &str, spec: &SideSpec) -> Result<Self> {
         let program = std::env::current_exe().map_err(Error::io("cannot find this program"))?;
         Self::start_twin(name, &program, spec)
+    }
+
+    /// Starts a side of this program under a limit.
+    pub fn start_limited(name: &str, limit: Option<&Cgroup>, spec: &SideSpec) -> Result<Self> {
+        let Some(limit) = limit else { return Self::start(name, spec) };
+        let program = std::env::current_exe().map_err(Error::io("cannot find this program"))?;
+        let mut command = limit.start(&program);
+        command.arg("side").arg(serde_json::to_string(spec)?);
+        Self::start_command(name, command)
     }
 
     /// Starts a side of another build of this program.

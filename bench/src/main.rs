@@ -9,12 +9,13 @@
 //!   data tpch   TPC-H, generated and clustered once, read by all sides
 //!   tenants tpcds  the same for TPC-H of ten tenants, and for TPC-DS
 //!   row report  results, as JSON and as one HTML page
-//!   plot heat_map  drawings in it
+//!   plot bars heat_map  drawings in it
 //! ```
 
 // Benchmarks measure the machine's own time; there is nothing to simulate.
 #![allow(clippy::disallowed_methods)]
 
+mod bars;
 mod bench;
 mod cgroup;
 mod child;

@@ -1,4 +1,5 @@
-//! Lines over two axes as SVG text: what was measured as full lines, what papers report as hollow points.
+//! Lines over two axes as SVG text: what was measured as full lines, what papers report as hollow points, broken lines
+//! between several.
 
 use std::fmt::Write as _;
 
@@ -72,7 +73,7 @@ pub struct Series {
     pub name: String,
     /// Where it goes through, ascending.
     pub points: Vec<(f64, f64)>,
-    /// Reported by a paper: points, not a line.
+    /// Reported by a paper: hollow points, and a broken line between them.
     pub reported: bool,
 }
 
@@ -129,13 +130,13 @@ pub fn svg(x: &Axis, y: &Axis, series: &[Series]) -> String {
     for (number, (series, colour)) in series.iter().zip(COLOURS.iter().cycle()).enumerate() {
         let points: Vec<_> = series.points.iter().filter(|(a, b)| a.is_finite() && b.is_finite()).collect();
         let points: Vec<_> = points.iter().map(|(a, b)| (to_x(x.place(*a)), to_y(y.place(*b)))).collect();
-        if !series.reported {
+        if !series.reported || points.len() > 1 {
             let line: Vec<String> = points.iter().map(|(a, b)| format!("{a:.1},{b:.1}")).collect();
-            let width = if number == 0 { 3 } else { 2 };
-            let line = line.join(" ");
+            let (line, width) = (line.join(" "), if number == 0 { 3 } else { 2 });
+            let dash = if series.reported { " stroke-dasharray=\"4 4\"" } else { "" };
             let _ = write!(
                 text,
-                "<polyline points=\"{line}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"{width}\"/>"
+                "<polyline points=\"{line}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"{width}\"{dash}/>"
             );
         }
         let (radius, fill) = if series.reported { (5.0, "none") } else { (3.0, *colour) };
@@ -171,9 +172,11 @@ mod tests {
     fn lines_points_and_names_are_drawn_within_the_picture() {
         let measured = Series::measured("ours <1>", vec![(0.0, 1.0), (50.0, 1.5), (100.0, 2.0)]);
         let reported = Series::reported("a paper", vec![(26.0, 1.52)]);
-        let svg = svg(&Axis::linear("% in DRAM"), &Axis::linear("time"), &[measured, reported]);
-        // A dot per point, and one per name.
-        assert_eq!((svg.matches("<polyline").count(), svg.matches("<circle").count()), (1, 3 + 1 + 2));
+        let line = Series::reported("another", vec![(0.0, 1.42), (10.0, 1.116)]);
+        let svg = svg(&Axis::linear("% in DRAM"), &Axis::linear("time"), &[measured, reported, line]);
+        // A dot per point, and one per name; a single point has no line.
+        assert_eq!((svg.matches("<polyline").count(), svg.matches("<circle").count()), (2, 3 + 1 + 2 + 3));
+        assert_eq!(svg.matches("stroke-dasharray").count(), 1);
         assert!(svg.contains("ours &lt;1&gt;") && !svg.contains("NaN"), "{svg}");
         assert!(svg.contains(">0<") && svg.contains(">100<") && svg.contains(">1.4<"), "{svg}");
     }

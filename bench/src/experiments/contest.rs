@@ -28,8 +28,9 @@ pub struct Contender {
 
 impl Contender {
     /// Starts a side that has answered the requests of `seen`: what it places by.
-    pub fn start(bench: &Bench, policy: PolicyKind, store: StoreClone, seen: &[String]) -> Result<Self> {
-        let spec = SideSpec::Terrace { store: store.path(), threads: bench.threads, nvm: false, policy };
+    /// With `nvm`, what is not in DRAM may lie on emulated, slowed NVM.
+    pub fn start(bench: &Bench, (policy, nvm): (PolicyKind, bool), store: StoreClone, seen: &[String]) -> Result<Self> {
+        let spec = SideSpec::Terrace { store: store.path(), threads: bench.threads, nvm, policy };
         let mut child = Child::start(policy.name(), &spec)?;
         for request in seen {
             child.ask(request)?;

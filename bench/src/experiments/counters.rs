@@ -1,4 +1,5 @@
-//! What counting accesses costs: this build against its twin without counters.
+//! What counting accesses costs: this build against its twin without counters (Dreseler 2021, table 6.2, p. 97: latencies of
+//! TPC-H SF 10 with 50 clients on 56 cores).
 //!
 //! Instructions of a scan are exact to a few parts in ten thousand; the time of TPC-H has its spread. The twin comes of
 //! the same sources with feature `no-counters`; only three crates are built again for it.
@@ -13,10 +14,20 @@ use crate::bench::{Bench, Finding, Target};
 use crate::child::Child;
 use crate::data::StoreClone;
 use crate::error::{Error, Result};
+use crate::plot::{self, Axis, Series};
 use crate::row::Sample;
 use crate::side::SideSpec;
+use crate::statistics::median;
 
 const TARGET: Target = Target::below(1.005, 1.001);
+/// Table 6.2: per cent that full counters make each query of TPC-H slower.
+const THESIS: [f64; 22] = [
+    -0.3, 0.8, -0.9, -1.1, -0.5, 0.2, -0.5, -1.3, -0.6, -2.1, -1.0, -0.9, 0.1, -1.4, -0.9, -1.3, -0.8, -2.3, -0.7,
+    -0.8, -1.4, -1.8,
+];
+/// The same of counters that are not atomic.
+const THESIS_NOT_ATOMIC: [f64; 22] =
+    [1.3, 1.1, -0.3, 0.2, -0.3, 0.4, 0.6, -0.1, 0.1, -0.3, 1.1, 0.4, 1.7, 0.4, 0.3, 1.0, 0.0, 2.5, 1.4, 1.2, 0.2, 0.4];
 const NAMES: (&str, &str) = ("counters on", "counters compiled out");
 
 /// Counts instructions of a scan, then times TPC-H.
@@ -56,7 +67,29 @@ fn times(bench: &mut Bench, ours: &Path, twin: &Path) -> Result<()> {
     let params = json!({ "scale": scale, "threads": bench.threads });
     let summary = Summary { sides: NAMES, label: "", mean: TARGET, each: TARGET, params };
     queries::add_rows(bench, &summary, &rounds, |a, b| a.ms / b.ms);
+    draw(bench, &rounds);
     Ok(())
+}
+
+/// Our queries and the thesis', side by side.
+fn draw(bench: &mut Bench, rounds: &queries::Rounds) {
+    let percent = |index: usize| {
+        let pairs = rounds.iter().filter_map(|round| round.get(index));
+        (median(&pairs.map(|(a, b)| a.ms / b.ms).collect::<Vec<_>>()) - 1.0) * 100.0
+    };
+    let ours: Vec<f64> = (0..THESIS.len()).map(percent).collect();
+    println!("  {:<8}{:>10}{:>18}{:>22}", "query", "here, %", "thesis, full, %", "thesis, not atomic, %");
+    for (((number, ours), full), plain) in (1..).zip(&ours).zip(THESIS).zip(THESIS_NOT_ATOMIC) {
+        println!("  {:<8}{ours:>10.1}{full:>18.1}{plain:>22.1}", format!("q{number}"));
+    }
+    let points = |values: &[f64]| (1..).zip(values).map(|(number, value)| (f64::from(number), *value)).collect();
+    let series = [
+        Series::measured("counters, here", points(&ours)),
+        Series::reported("full counters (thesis)", points(&THESIS)),
+        Series::reported("not atomic (thesis)", points(&THESIS_NOT_ATOMIC)),
+    ];
+    let (x, y) = (Axis::linear("query of TPC-H"), Axis::linear("% longer with counters"));
+    bench.draw("What counters cost (compare Dreseler 2021, table 6.2)", plot::svg(&x, &y, &series));
 }
 
 fn twin(ours: &Path) -> Result<PathBuf> {

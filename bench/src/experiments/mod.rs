@@ -13,6 +13,7 @@ mod memory;
 mod moves;
 mod peers;
 mod queries;
+mod read_gaps;
 mod restart;
 mod simulation;
 mod solver;
@@ -22,6 +23,7 @@ mod tiered;
 mod tpch;
 mod writes;
 mod ycsb;
+mod ycsb_blocks;
 
 use crate::bench::Bench;
 use crate::error::{Error, Result};
@@ -81,7 +83,13 @@ pub const ALL: &[Experiment] = &[
         name: "budgets",
         figure: "P5",
         about: "TPC-H at seven budgets of DRAM, the solver's placement against those of all other policies",
-        run: budgets::run,
+        run: budgets::ssd,
+    },
+    Experiment {
+        name: "budgets-nvm",
+        figure: "-",
+        about: "the same with the rest on emulated, slowed NVM, as in the thesis",
+        run: budgets::nvm,
     },
     Experiment {
         name: "tenants",
@@ -146,7 +154,7 @@ pub const ALL: &[Experiment] = &[
     Experiment {
         name: "moves",
         figure: "P11",
-        about: "filling DRAM from SSD, against raw reads of the files; queries beside moves, against without",
+        about: "moves between all tiers, against memcpy and raw reads; queries beside moves, against without",
         run: moves::run,
     },
     Experiment {
@@ -196,6 +204,18 @@ pub const ALL: &[Experiment] = &[
         figure: "P13",
         about: "YCSB 90/10 on eight times the DRAM tier: cold reads merged selectively, against never and always",
         run: ycsb::merge,
+    },
+    Experiment {
+        name: "ycsb-blocks",
+        figure: "-",
+        about: "the same by what a cold read fetches, by engine of reads, and tuned against untuned, on two disks",
+        run: ycsb_blocks::run,
+    },
+    Experiment {
+        name: "read-gaps",
+        figure: "-",
+        about: "scattered rows of cold columns, by the longest hole that is read through, on three disks",
+        run: read_gaps::run,
     },
     Experiment {
         name: "advisor",

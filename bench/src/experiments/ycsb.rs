@@ -8,12 +8,14 @@ use serde_json::json;
 use terrace_tier_store::placement::MergeKind;
 
 use super::peers::python;
+use crate::bars::{self, Bar};
 use crate::bench::{Bench, Finding, Target};
 use crate::child::Child;
 use crate::data::StoreClone;
 use crate::error::{Error, Result};
 use crate::server::Server;
 use crate::side::SideSpec;
+use crate::side::ycsb::CHUNK_ROWS;
 use crate::statistics::median;
 
 const SIDE: &str = include_str!("../side/ycsb.py");
@@ -86,14 +88,25 @@ const MERGES: [(&str, MergeKind); 3] = [
     ("merge = always", MergeKind::Always),
 ];
 
+/// Ma et al. 2016 (slide "Merging threshold"): so many times the operations of always merging has the top 5 %, by device.
+const PAPER: [(&str, f64); 4] = [("SMR disk", 1.30), ("SSD", 1.17), ("3D XPoint", 1.21), ("NVRAM", 1.10)];
+
 /// Reads and updates by Zipf on eight times the DRAM tier: what is worth it comes into memory between epochs, against
 /// nothing and against everything.
 pub fn merge(bench: &mut Bench) -> Result<()> {
     let (records, operations) = if bench.quick { (8_000, 50) } else { (100_000, 2_000) };
+    let mut bars = Vec::new();
     for (name, about) in TIERED {
         let start = |(label, merge): (&str, MergeKind)| {
             let store = StoreClone::empty(bench.scratch(&format!("ycsb-{name}-{}", merge.name())))?;
-            let spec = SideSpec::Ycsb { store: store.path(), records, clients: bench.threads, merge };
+            let spec = SideSpec::Ycsb {
+                store: store.path(),
+                records,
+                clients: bench.threads,
+                merge,
+                chunk_rows: CHUNK_ROWS,
+                blocking: false,
+            };
             Ok::<_, Error>((Child::start(label, &spec)?, store))
         };
         let [selective, never, always] = MERGES.map(start);
@@ -124,6 +137,14 @@ pub fn merge(bench: &mut Bench) -> Result<()> {
             ratios.iter_mut().zip(peers).for_each(|(ratios, peer)| ratios.push(peer / own));
         }
         let rate = rates.map(|rates| median(&rates));
+        println!("  {:<10}{:<20}{:>14}{:>14}{:>12}", "keys", "policy", "operations/s", "to always", "cold MB");
+        for (((label, _), rate_of), cold) in MERGES.into_iter().zip(rate).zip(cold) {
+            let against = rate_of / rate[2];
+            println!("  {name:<10}{label:<20}{rate_of:>14.0}{against:>14.2}{:>12.1}", cold / 1e6);
+            let paper = PAPER.iter().find(|(device, _)| *device == "SSD" && label == MERGES[0].0);
+            let reported = paper.map(|(_, gain)| *gain);
+            bars.push(Bar { name: format!("{name} keys, {label}"), value: Some(against), reported });
+        }
         for (peer, values) in [1, 2].into_iter().zip(&ratios) {
             let what = format!("{name}, against {}", MERGES[peer].0);
             let params = json!({
@@ -142,5 +163,13 @@ pub fn merge(bench: &mut Bench) -> Result<()> {
             return Err(Error::failed(format!("{name}: the tables differ at the end: {a:?}, {b:?}, {c:?}")));
         }
     }
+    let of_paper = |(device, gain): (&str, f64)| Bar {
+        name: format!("the paper's top 5 %, {device}"),
+        value: None,
+        reported: Some(gain),
+    };
+    bars.extend(PAPER.map(of_paper));
+    let svg = bars::svg("operations/s, times those of merge = always", "Ma et al. 2016", &bars);
+    bench.draw("YCSB 90/10 by what cold reads may bring into memory (compare Ma et al. 2016, merging threshold)", svg);
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 pub mod access;
 pub mod client;
+pub mod copy;
 pub mod datafusion;
 pub mod device;
 pub mod disk;
@@ -25,6 +26,7 @@ use crate::error::{Error, Result};
 use crate::row::Sample;
 use crate::tenants::Tenants;
 use crate::tpcds::TpcDs;
+use terrace::Nvm;
 
 /// Data of a benchmark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -61,6 +63,18 @@ pub enum SideSpec {
         nvm: bool,
         /// What places segments.
         policy: PolicyKind,
+    },
+    /// The same with an emulated NVM tier that holds everything, as fast as memory is.
+    Tiers {
+        /// Its data directory.
+        store: PathBuf,
+        /// Threads and partitions.
+        threads: usize,
+    },
+    /// Copies of memory without Terrace.
+    Copy {
+        /// Threads at most.
+        threads: usize,
     },
     /// DataFusion over memory tables.
     MemTable {
@@ -128,6 +142,10 @@ pub enum SideSpec {
         clients: usize,
         /// What a cold read may bring into memory.
         merge: MergeKind,
+        /// Rows of a chunk: what a cold read of one record fetches.
+        chunk_rows: u32,
+        /// Reads by threads that block instead of io_uring.
+        blocking: bool,
     },
     /// A Flight SQL client with `lineitem` in memory.
     Client {
@@ -212,8 +230,13 @@ fn build(spec: SideSpec) -> Result<Box<dyn Side>> {
             Box::new(Nothing)
         }
         SideSpec::Terrace { store, threads, nvm, policy } => {
+            let nvm = if nvm { Nvm::Slowed } else { Nvm::Absent };
             Box::new(terrace::Terrace::open(&store, threads, nvm, policy)?)
         }
+        SideSpec::Tiers { store, threads } => {
+            Box::new(terrace::Terrace::open(&store, threads, Nvm::Plain, PolicyKind::Optimal)?)
+        }
+        SideSpec::Copy { threads } => Box::new(copy::Copy::new(threads)),
         SideSpec::MemTable { data_dir, scale, threads } => {
             Box::new(datafusion::Plain::in_memory(&Dataset::new(&data_dir, scale), threads)?)
         }
@@ -226,8 +249,8 @@ fn build(spec: SideSpec) -> Result<Box<dyn Side>> {
         SideSpec::Disk { folder } => Box::new(disk::Disk::new(&folder)?),
         SideSpec::Writer { store, stream } => Box::new(writer::Writer::new(&store, stream)?),
         SideSpec::Keys { store, enforced, random, cold } => Box::new(keys::Keys::new(&store, enforced, random, cold)?),
-        SideSpec::Ycsb { store, records, clients, merge } => {
-            Box::new(ycsb::Ycsb::new(&store, records, clients, merge)?)
+        SideSpec::Ycsb { store, records, clients, merge, chunk_rows, blocking } => {
+            Box::new(ycsb::Ycsb::new(&store, (records, chunk_rows), clients, (merge, blocking))?)
         }
         SideSpec::Client { url, scale } => Box::new(client::Client::new(url, scale)?),
         SideSpec::Solver { segments } => Box::new(solver::Solver::new(segments)),

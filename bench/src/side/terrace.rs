@@ -2,6 +2,7 @@
 
 mod advice;
 mod heat;
+mod send;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use roaring::RoaringTreemap;
 use terrace_planner_ext::engine::{Engine, EngineOptions, Session};
 use terrace_tier_store::placement::PolicyKind;
 use terrace_tier_store::placement::tiering::EpochRequest;
-use terrace_tier_store::store::NvmOptions;
+use terrace_tier_store::store::{NvmOptions, ReadGapChoice};
 use terrace_tier_store::table::{ChunkEntry, TableName};
 use terrace_tier_store::tier::TierId;
 use terrace_tier_store::tier::nvm::{Limiter, NvmBacking};
@@ -41,6 +42,17 @@ const NOT_IN_Q6: [&str; 5] = [
 ];
 const QUERY_MEMORY_BYTES: u64 = 8 << 30;
 
+/// The NVM tier of a side; it holds everything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Nvm {
+    /// None.
+    Absent,
+    /// Memory, slowed down to Optane's speed.
+    Slowed,
+    /// Memory as it is: what moves to it cost beside copying.
+    Plain,
+}
+
 /// The side.
 pub struct Terrace {
     runtime: Runtime,
@@ -51,19 +63,22 @@ pub struct Terrace {
 
 impl Terrace {
     /// Opens a data directory with nothing resident.
-    pub fn open(data_dir: &Path, threads: usize, nvm: bool, policy: PolicyKind) -> Result<Self> {
+    pub fn open(data_dir: &Path, threads: usize, nvm: Nvm, policy: PolicyKind) -> Result<Self> {
         let mut options = StoreOptions { dram_budget_bytes: 0, ..StoreOptions::new(data_dir) };
         options.io_budget_bytes = 256 << 20;
+        // As a server's.
+        options.read_gap = ReadGapChoice::Auto;
         // One epoch shall place as many would: what moving costs is written off.
         options.tiering.payback_epochs = 1e6;
         options.tiering.hold.epochs = 1_000_000;
         options.tiering.policy = policy;
-        if nvm {
+        if nvm != Nvm::Absent {
             // Images are wider than what lies in the files, and padded.
             let store = Store::open(options.clone())?;
             let capacity_bytes = total_bytes(&store).next_multiple_of(1 << 21) * 5 / 4 + (64 << 20);
             store.close()?;
-            options.nvm = Some(NvmOptions { backing: NvmBacking::Emulated, capacity_bytes, limiter: Some(NVM) });
+            let limiter = (nvm == Nvm::Slowed).then_some(NVM);
+            options.nvm = Some(NvmOptions { backing: NvmBacking::Emulated, capacity_bytes, limiter });
         }
         let store = Store::open(options)?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -160,6 +175,9 @@ impl Side for Terrace {
             Some(("latency", what)) => self.latency(what).ok_or_else(|| unknown(op))?,
             Some(("optimize", name)) => self.optimize(name),
             Some(("show", sql)) => self.show(sql),
+            Some(("send", tier)) => self.send(tier),
+            Some(("gap", bytes)) => self.fix_gap(bytes.parse().map_err(|_| unknown(op))?),
+            None if op == "gap" => Ok(self.gap()),
             None if op == "fill" => self.fill(),
             None if op == "heat" => Ok(self.heat()),
             None if op == "mark" => Ok(self.mark()),

@@ -19,7 +19,9 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use rand_distr::Zipf;
 use terrace_planner_ext::engine::{Engine, EngineOptions, Prepared, Session};
+use terrace_tier_store::io::blocking::BlockingEngine;
 use terrace_tier_store::placement::MergeKind;
+use terrace_tier_store::store::ReadGapChoice;
 use terrace_tier_store::table::{TableDefinition, TableName};
 use terrace_tier_store::{Store, StoreOptions};
 use tokio::runtime::Runtime;
@@ -32,7 +34,8 @@ const FIELDS: usize = 10;
 const FIELD_BYTES: usize = 100;
 /// Bytes of a record in memory: fields, their offsets, and the key.
 const RECORD_BYTES: u64 = (FIELDS * (FIELD_BYTES + 4) + 8) as u64;
-const CHUNK_ROWS: u32 = 2048;
+/// Rows of a chunk, unless they are what is compared.
+pub const CHUNK_ROWS: u32 = 2048;
 /// So many times the DRAM tier.
 const TIMES_DRAM: u64 = 8;
 const THETA: f64 = 0.99;
@@ -64,7 +67,12 @@ struct Client {
 
 impl Ycsb {
     /// A new store of so many records, and clients of it.
-    pub fn new(data_dir: &Path, records: u64, clients: usize, merge: MergeKind) -> Result<Self> {
+    pub fn new(
+        data_dir: &Path,
+        (records, chunk_rows): (u64, u32),
+        clients: usize,
+        (merge, blocking): (MergeKind, bool),
+    ) -> Result<Self> {
         // As many for each client.
         let records = records - records % clients.max(1) as u64;
         let mut options = StoreOptions::new(data_dir);
@@ -72,8 +80,12 @@ impl Ycsb {
         options.compaction_bytes_per_s = COMPACTION_BYTES_PER_S;
         options.epoch_interval = Some(EPOCH);
         options.tiering.merge.kind = merge;
+        options.read_gap = ReadGapChoice::Auto;
+        if blocking {
+            options.io = Some(Arc::new(BlockingEngine::start()));
+        }
         let store = Store::open(options)?;
-        load(&store, records)?;
+        load(&store, records, chunk_rows)?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(clients)
             .enable_all()
@@ -180,11 +192,11 @@ impl Side for Ycsb {
     }
 }
 
-fn load(store: &Arc<Store>, records: u64) -> Result<()> {
+fn load(store: &Arc<Store>, records: u64, chunk_rows: u32) -> Result<()> {
     let mut rng = StdRng::seed_from_u64(1);
     let mut ingest = None;
-    for first in (0..records).step_by(CHUNK_ROWS as usize) {
-        let range = first..records.min(first + u64::from(CHUNK_ROWS));
+    for first in (0..records).step_by(chunk_rows as usize) {
+        let range = first..records.min(first + u64::from(chunk_rows));
         let mut columns: Vec<(String, ArrayRef)> = vec![("k".to_owned(), keys(range.clone()))];
         for field in 0..FIELDS {
             let texts: StringArray = range.clone().map(|_| Some(text(&mut rng))).collect();
@@ -198,7 +210,7 @@ fn load(store: &Arc<Store>, records: u64) -> Result<()> {
                 definition.primary_key = vec!["k".to_owned()];
                 definition.options.enforce_primary_key = true;
                 definition.options.cluster_by = vec!["k".to_owned()];
-                definition.options.chunk_rows = CHUNK_ROWS;
+                definition.options.chunk_rows = chunk_rows;
                 empty.insert(store.ingest(&store.create_table(definition)?))
             }
         };
