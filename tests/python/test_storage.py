@@ -96,3 +96,25 @@ def server_metric(server, name):
     import urllib.request
     text = urllib.request.urlopen(f"http://{server.http}/metrics").read().decode()
     return sum(float(line.split()[-1]) for line in text.splitlines() if line.startswith(name) and not line.startswith("#"))
+
+
+def test_the_distance_of_partial_reads_is_measured_kept_and_set(tmp_path):
+    def gap(server):
+        tiers = server.tiers()
+        assert tiers["dram"]["read_gap_bytes"] is None
+        return tiers["ssd"]["read_gap_bytes"]
+
+    with Server(tmp_path) as server:
+        measured = gap(server)
+        assert 0 <= measured <= 4 << 20
+    with Server(tmp_path) as server:
+        assert gap(server) == measured
+    with Server(tmp_path, "--set", "tiers.ssd.read_gap=65KiB") as server:
+        table = load(server)
+        assert gap(server) == 65 << 10
+        server.budget("dram", 0)
+        server.epoch()
+        # Every so many rows, of which far ones are two reads and near ones are one.
+        [row] = server.query("SELECT sum(x) AS x, count(s) AS n FROM t WHERE k % 9973 = 5").to_pylist()
+        wanted = [i for i in range(table.num_rows) if i % 9973 == 5]
+        assert row == {"x": sum(i * 0.5 for i in wanted), "n": sum(i % 11 != 0 for i in wanted)}

@@ -32,8 +32,8 @@ const ROUND: [(&str, Option<&str>); 6] = [
     ("nvm", Some("SSD to NVM")),
     ("ssd", None),
 ];
-/// What table 5.5 gives for TPC-H as a share of the 8 GB/s of its `memcpy`: 3.048 GB uncompressed in 2.137 and 3.094 (as text
-/// and bandwidth have it seconds, where the table says microseconds), 1.015 GB compressed in 0.780 and 2.400.
+/// What table 5.5 gives for TPC-H as a share of the 8 GB/s of its `memcpy`: 3.048 GB uncompressed in 2,137 and 3,094 ms, 1.015 GB
+/// compressed in 780 and 2,400 ms (the table says microseconds, which would be terabytes per second).
 const THESIS: [(&str, &str, f64); 5] = [
     ("DRAM to NVM", "DRAM to NVM, uncompressed (thesis)", 3.048 / 3.094 / 8.0),
     ("", "DRAM to NVM, compressed (thesis)", 1.015 / 2.400 / 8.0),

@@ -34,6 +34,8 @@ const FIELDS: usize = 10;
 const FIELD_BYTES: usize = 100;
 /// Bytes of a record in memory: fields, their offsets, and the key.
 const RECORD_BYTES: u64 = (FIELDS * (FIELD_BYTES + 4) + 8) as u64;
+/// Rows that are drawn and loaded at once, whatever a chunk has: all stores hold the same.
+const BATCH_ROWS: u64 = 2048;
 /// Rows of a chunk, unless they are what is compared.
 pub const CHUNK_ROWS: u32 = 2048;
 /// So many times the DRAM tier.
@@ -195,8 +197,8 @@ impl Side for Ycsb {
 fn load(store: &Arc<Store>, records: u64, chunk_rows: u32) -> Result<()> {
     let mut rng = StdRng::seed_from_u64(1);
     let mut ingest = None;
-    for first in (0..records).step_by(chunk_rows as usize) {
-        let range = first..records.min(first + u64::from(chunk_rows));
+    for first in (0..records).step_by(BATCH_ROWS as usize) {
+        let range = first..records.min(first + BATCH_ROWS);
         let mut columns: Vec<(String, ArrayRef)> = vec![("k".to_owned(), keys(range.clone()))];
         for field in 0..FIELDS {
             let texts: StringArray = range.clone().map(|_| Some(text(&mut rng))).collect();

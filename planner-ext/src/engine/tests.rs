@@ -562,6 +562,8 @@ async fn system_tables_show_what_is_there() {
     assert_eq!(server.rows("SELECT distinct_values FROM system.columns WHERE column_name = 'b'").await, ["1"]);
     let agree = "SELECT (SELECT sum(bytes) FROM system.segments) = (SELECT sum(placed_bytes) FROM system.tiers)";
     assert_eq!(server.rows(agree).await, ["true"]);
+    let gaps = "SELECT tier, read_gap_bytes FROM system.tiers WHERE read_gap_bytes IS NOT NULL";
+    assert_eq!(server.rows(gaps).await, ["ssd|16384"]);
     assert_eq!(
         server.rows("SELECT state FROM system.queries WHERE sql LIKE '%sum(a)%' ORDER BY state").await,
         ["done", "running"]
