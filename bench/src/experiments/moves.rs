@@ -97,6 +97,7 @@ fn pairs(bench: &mut Bench, scale: f64) -> Result<()> {
             }
         }
     }
+    found.sort_by_key(|pair| pair.raw == "memcpy");
     println!(
         "  {:<16}{:>10}{:>12}{:>16}{:>10}{:>22}",
         "moves", "MB/s", "first", "raw, MB/s", "share", "thesis, of memcpy"
