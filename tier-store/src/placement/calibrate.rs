@@ -196,7 +196,6 @@ pub(super) fn measure_tier(tier: &dyn MemoryTier, clock: &dyn Clock) -> TierProf
 
 fn measure_home(home: &dyn HomeTier, clock: &dyn Clock) -> Result<(TierCost, Vec<Point>, Option<Busy>)> {
     let device = home.device().ok_or_else(|| Error::Unsupported(format!("measuring {}", home.name())))?;
-    timing::check(clock)?;
     again(|| {
         let (points, busy) = device::measure(device, clock)?;
         Ok((point::profile(&points, PAGE_BYTES)?, points, Some(busy)))

@@ -32,7 +32,7 @@ use crate::table::{
     Chunk, ChunkAdmission, FilterPool, IngestMemory, Resident, Table, TableId, TableName, TableVersion,
 };
 use crate::tier::codec::{Packing, StoredColumn};
-use crate::tier::ssd::{Admission, ColdRead, SsdTier};
+use crate::tier::ssd::{Admission, ColdRead, ReadCost, SsdTier};
 use crate::tier::{Account, MemoryTier, MemoryTiers, TierId, TierKind, codec};
 
 /// Epochs kept in the log.
@@ -301,11 +301,11 @@ fn memory_info(tier: &dyn MemoryTier) -> TierInfo {
     }
 }
 
-pub(super) fn json<T: Serialize>(value: &T) -> Result<Vec<u8>> {
+fn json<T: Serialize>(value: &T) -> Result<Vec<u8>> {
     serde_json::to_vec(value).map_err(|e| Error::Catalog(format!("cannot encode a log record: {e}")))
 }
 
-pub(super) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
+fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
     serde_json::from_slice(bytes).map_err(|e| Error::Catalog(format!("cannot read a log record: {e}")))
 }
 
@@ -464,7 +464,9 @@ impl TieringHost for Core {
         if let Some(busy) = calibration.tiers.last().and_then(|home| home.busy) {
             self.ssd.io().depth().set(busy.depth_bytes);
         }
-        self.use_read_gap(calibration);
+        if let Some(cost) = calibration.tiers.last().and_then(ReadCost::of) {
+            self.ssd.read_gap().measured(cost);
+        }
     }
 
     fn load_calibration(&self) -> Result<Option<Calibration>> {

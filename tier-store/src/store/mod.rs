@@ -26,7 +26,6 @@ mod maintenance_tests;
 mod new_tier;
 mod old_catalog;
 mod options;
-mod read_gap;
 mod rebuild;
 mod recovery;
 mod rules;

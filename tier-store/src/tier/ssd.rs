@@ -13,7 +13,6 @@ pub(crate) mod files;
 mod flight;
 mod gap;
 mod planned;
-pub(crate) mod small_reads;
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;

@@ -5,9 +5,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::point::Point;
-use super::sample::Sample;
+use super::sample::{Sample, Scratch};
 use super::timing::median_us;
-use super::{Busy, work};
+use super::{Busy, timing, work};
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::heat::Pattern;
@@ -28,9 +28,11 @@ const MOST_AT_ONCE: usize = Sample::COPIES;
 /// Fails when the file cannot be written or read.
 pub(super) fn measure(home: &SsdTier, clock: &dyn Clock) -> Result<(Vec<Point>, Busy)> {
     let home = home.apart();
+    check(&home, clock)?;
     let sample = Sample::create(&home)?;
     let before = home.io().depth().bytes();
-    let busy = busy(home.io().as_ref(), &sample.open(&home)?, clock).inspect_err(|_| home.io().depth().set(before))?;
+    let busy =
+        busy(home.io().as_ref(), &sample.file.open(&home)?, clock).inspect_err(|_| home.io().depth().set(before))?;
     let reader = Reader { home: &home, sample: &sample, clock };
     let mut points = Vec::new();
     for width in 0..Sample::WIDTHS {
@@ -47,6 +49,16 @@ pub(super) fn measure(home: &SsdTier, clock: &dyn Clock) -> Result<(Vec<Point>, 
     points.extend(reader.pages(Pattern::Random, usize::MAX, &[MOST_AT_ONCE])?);
     points.extend(reader.pages(Pattern::Point, usize::MAX, &[1])?);
     Ok((points, busy))
+}
+
+/// Fails on a clock that does not move while something is read: before much is written.
+fn check(home: &SsdTier, clock: &dyn Clock) -> Result<()> {
+    timing::check(clock).or_else(|too_coarse| {
+        let file = Scratch::create(home, &vec![0; PAGE_BYTES as usize])?;
+        let start_us = clock.now_us();
+        home.io().read(&file.open(home)?, 0, PAGE_BYTES as usize).wait()?;
+        if clock.now_us() > start_us { Ok(()) } else { Err(too_coarse) }
+    })
 }
 
 /// Reads the sample.

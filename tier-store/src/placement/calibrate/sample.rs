@@ -16,10 +16,35 @@ pub(crate) const SCRATCH_NAME: &str = "calibration.tmp";
 /// Columns of each width: as many as are read at once without reading one twice.
 const COLUMNS: [usize; Sample::WIDTHS] = [8, 8, 4, 8];
 
-/// The file, which goes when dropped.
-pub(super) struct Sample {
+/// A file that goes when dropped.
+pub(super) struct Scratch {
     path: PathBuf,
     files: Arc<dyn FileSystem>,
+}
+
+impl Scratch {
+    pub(super) fn create(home: &SsdTier, bytes: &[u8]) -> Result<Self> {
+        let scratch = Self { path: home.dir().join(SCRATCH_NAME), files: Arc::clone(home.files()) };
+        scratch.files.write(&scratch.path, bytes)?;
+        Ok(scratch)
+    }
+
+    /// The file, open.
+    pub(super) fn open(&self, home: &SsdTier) -> Result<Arc<IoFile>> {
+        home.open(&self.path)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // What cannot be deleted is swept at the next start.
+        let _ = self.files.remove_file(&self.path);
+    }
+}
+
+/// The file.
+pub(super) struct Sample {
+    pub(super) file: Scratch,
     /// The same chunk again and again, each with its own open file: a column that is being read is shared by all who
     /// want it.
     copies: Vec<Arc<Chunk>>,
@@ -49,22 +74,15 @@ impl Sample {
         let columns = widths.enumerate().map(|(place, width)| (format!("c{place}"), column(width)));
         let batch = RecordBatch::try_from_iter(columns).map_err(|error| Error::Invalid(error.to_string()))?;
         let encoded = encode_chunk(&batch)?;
-        let (path, files) = (home.dir().join(SCRATCH_NAME), Arc::clone(home.files()));
-        let mut sample = Self { path, files, copies: Vec::new() };
-        sample.files.write(&sample.path, &encoded.bytes)?;
+        let mut sample = Self { file: Scratch::create(home, &encoded.bytes)?, copies: Vec::new() };
         for _ in 0..Self::COPIES {
             let segments = Segment::of_file((0..).map(ColumnId), encoded.homes.clone());
             let (rows, bytes) = (Self::ROWS as u32, encoded.bytes.len() as u64);
-            let path = sample.path.clone();
+            let path = sample.file.path.clone();
             let chunk = Chunk::new(TableId(0), ChunkId(0), rows, batch.schema(), path, bytes, segments);
             sample.copies.push(Arc::new(chunk));
         }
         Ok(sample)
-    }
-
-    /// The file, open.
-    pub(super) fn open(&self, home: &SsdTier) -> Result<Arc<IoFile>> {
-        home.open(&self.path)
     }
 
     /// One of the chunks.
@@ -82,12 +100,5 @@ impl Sample {
     pub(super) fn column_bytes(&self, width: usize) -> u64 {
         let chunk = self.copies.first();
         chunk.and_then(|chunk| chunk.segments.get(self.column(width, 0))).map_or(0, |segment| segment.home.len)
-    }
-}
-
-impl Drop for Sample {
-    fn drop(&mut self) {
-        // What cannot be deleted is swept at the next start.
-        let _ = self.files.remove_file(&self.path);
     }
 }

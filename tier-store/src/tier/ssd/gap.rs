@@ -5,32 +5,42 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use crate::heat::Pattern;
+use crate::placement::TierProfile;
 use crate::tier::codec::CHECKSUM_BLOCK_BYTES;
 
 /// Of columns side by side, what is read at once: about what a device takes as one request.
 const TOGETHER_BYTES: u64 = 1 << 20;
 
-/// What a device takes for a small and for a large read while it is kept busy, in microseconds.
+/// What a device takes for pages and for bytes while it is kept busy.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ReadCost {
-    /// Of [`Self::SMALL_BYTES`].
-    pub small_us: f64,
-    /// Of [`Self::LARGE_BYTES`].
-    pub large_us: f64,
+    /// Time of one more page of a column that is apart from the others, in microseconds.
+    pub page_us: f64,
+    /// Bytes per microsecond of whole columns.
+    pub bytes_per_us: f64,
 }
 
 impl ReadCost {
-    /// A checksum block: what a partial read has at least.
-    pub const SMALL_BYTES: usize = CHECKSUM_BLOCK_BYTES;
-    /// What calibration keeps a device busy with.
-    pub const LARGE_BYTES: usize = 1 << 20;
+    const PAGE_BYTES: f64 = CHECKSUM_BLOCK_BYTES as f64;
 
-    /// The longest hole that costs no more than the request that would leave it out: the line through both gives the time of
-    /// a request and that of a byte. `None`: they make no sense.
+    /// As the home was measured: of reads at once, those of many pages of a column to those of few. `None`: it was not.
+    pub(crate) fn of(home: &TierProfile) -> Option<Self> {
+        let pages = || home.points.iter().filter(|point| point.pattern == Pattern::Monotonic);
+        let at_once = pages().map(|point| point.at_once).max()?;
+        let busiest = || pages().filter(|point| point.at_once == at_once);
+        let (few, many) = (busiest().min_by_key(|p| p.places)?, busiest().max_by_key(|p| p.places)?);
+        let [sequential, ..] = home.cost.patterns;
+        let page_us = (many.us - few.us) / many.places.checked_sub(few.places).filter(|more| *more > 0)? as f64;
+        Some(Self { page_us, bytes_per_us: sequential.bytes_per_us })
+    }
+
+    /// The longest hole that costs no more than the request that would leave it out: what is read of whole columns in the time
+    /// of a page, less that page. `None`: the measurements make no sense.
     pub fn gap_bytes(&self) -> Option<u64> {
-        let bytes_per_us = (Self::LARGE_BYTES - Self::SMALL_BYTES) as f64 / (self.large_us - self.small_us);
-        let gap = self.small_us * bytes_per_us - Self::SMALL_BYTES as f64;
-        (bytes_per_us > 0.0 && gap.is_finite()).then_some(gap.max(0.0) as u64)
+        let gap = self.page_us * self.bytes_per_us - Self::PAGE_BYTES;
+        let sound = self.page_us > 0.0 && self.bytes_per_us > 0.0 && gap.is_finite();
+        sound.then_some(gap.max(0.0) as u64)
     }
 }
 
@@ -83,40 +93,4 @@ impl Default for ReadGap {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A device that needs `request_us` for each read of those asked at once, and the time of its bytes.
-    fn cost(request_us: f64, bytes_per_us: f64) -> ReadCost {
-        let us = |bytes: usize| request_us + bytes as f64 / bytes_per_us;
-        ReadCost { small_us: us(ReadCost::SMALL_BYTES), large_us: us(ReadCost::LARGE_BYTES) }
-    }
-
-    #[test]
-    fn slow_requests_make_large_reads() {
-        // An arm; a network disk of 3000 requests a second; SATA, whose bandwidth limits 16 KiB reads; NVMe.
-        let devices = [(8_000.0, 150.0), (270.0, 250.0), (0.5, 520.0), (2.0, 6_000.0)];
-        for (request_us, bytes_per_us) in devices {
-            let gap = cost(request_us, bytes_per_us).gap_bytes().unwrap_or(u64::MAX) as f64;
-            assert!((gap - request_us * bytes_per_us).abs() <= 2.0, "{request_us} {bytes_per_us}: {gap}");
-        }
-        // Requests that cost nothing; and no sense at all.
-        assert!(cost(0.0, 500.0).gap_bytes().is_some_and(|gap| gap <= 1));
-        for (small_us, large_us) in [(25.0, 25.0), (25.0, 5.0), (f64::NAN, 100.0), (f64::INFINITY, 100.0)] {
-            assert_eq!(ReadCost { small_us, large_us }.gap_bytes(), None);
-        }
-    }
-
-    #[test]
-    fn what_is_fixed_stays() {
-        let gap = ReadGap::default();
-        assert_eq!((gap.bytes(), gap.together_bytes()), (16 << 10, 1 << 20));
-        gap.measured(cost(1e9, 100.0));
-        assert_eq!((gap.bytes(), gap.together_bytes()), (4 << 20, 8 << 20));
-        gap.measured(ReadCost { small_us: 1.0, large_us: 1.0 });
-        assert_eq!(gap.bytes(), ReadGap::USUAL);
-        gap.fix(0);
-        gap.measured(cost(1e9, 100.0));
-        assert_eq!((gap.bytes(), gap.is_fixed(), gap.together_bytes()), (0, true, 1 << 20));
-    }
-}
+mod tests;

@@ -4,18 +4,18 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use arrow::array::{ArrayRef, Int64Array, RecordBatch};
 
+use super::*;
 use crate::Result;
 use crate::clock::ManualClock;
 use crate::io::blocking::BlockingEngine;
 use crate::io::{BlockIo, BufferPool, Class, Depth, IoFile, IoStats, ReadHandle};
 use crate::store::{ReadGapChoice, Store, StoreOptions};
 use crate::table::{TableDefinition, TableName};
-use crate::tier::ssd::{Admission, ReadGap};
+use crate::tier::ssd::Admission;
 
 /// Serves one request after another, each in `request_us` and the time of its bytes.
 #[derive(Debug)]
@@ -99,18 +99,6 @@ fn the_distance_follows_the_device() {
     assert_eq!(gap(DISK, ReadGapChoice::default()), ReadGap::USUAL);
 }
 
-/// Measured once for a calibration, also over a restart.
-#[test]
-fn what_was_measured_is_kept() {
-    let dir = tempfile::tempdir().unwrap();
-    let (store, io) = open(dir.path(), NETWORK, ReadGapChoice::Auto);
-    let (first, requests) = (store.ssd().read_gap().bytes(), io.requests.load(Ordering::SeqCst));
-    assert!(requests > 32, "{requests}");
-    drop(store);
-    let (again, io) = open(dir.path(), DISK, ReadGapChoice::Auto);
-    assert_eq!((again.ssd().read_gap().bytes(), io.requests.load(Ordering::SeqCst)), (first, 0));
-}
-
 /// Every 9,000th row of a column: pages on a fast device, one request on one with an arm, and each quicker than the other's
 /// way would be.
 #[test]
@@ -149,4 +137,36 @@ fn slow_devices_get_few_large_reads() {
 
 fn now_us(io: &Timed) -> u64 {
     crate::clock::Clock::now_us(io.clock.as_ref())
+}
+
+/// A device that needs `request_us` for each read of those asked at once, and the time of its bytes.
+fn cost((request_us, bytes_per_us): (f64, f64)) -> ReadCost {
+    ReadCost { page_us: request_us + 16384.0 / bytes_per_us, bytes_per_us }
+}
+
+#[test]
+fn slow_requests_make_large_reads() {
+    // SATA's bandwidth limits reads of pages.
+    for (request_us, bytes_per_us) in [DISK, NETWORK, FAST, (0.5, 520.0), (0.0, 500.0)] {
+        let gap = cost((request_us, bytes_per_us)).gap_bytes().unwrap() as f64;
+        assert!((gap - request_us * bytes_per_us).abs() <= 2.0, "{request_us} {bytes_per_us}: {gap}");
+    }
+    let quick = ReadCost { page_us: 5.0, bytes_per_us: 2_000.0 };
+    assert_eq!(quick.gap_bytes(), Some(0), "pages as quick as columns");
+    for (page_us, bytes_per_us) in [(25.0, 0.0), (-5.0, 100.0), (f64::NAN, 100.0), (f64::INFINITY, 100.0)] {
+        assert_eq!(ReadCost { page_us, bytes_per_us }.gap_bytes(), None);
+    }
+}
+
+#[test]
+fn what_is_fixed_stays() {
+    let gap = ReadGap::default();
+    assert_eq!((gap.bytes(), gap.together_bytes()), (16 << 10, 1 << 20));
+    gap.measured(cost((1e9, 100.0)));
+    assert_eq!((gap.bytes(), gap.together_bytes()), (4 << 20, 8 << 20));
+    gap.measured(ReadCost { page_us: 0.0, bytes_per_us: 1.0 });
+    assert_eq!(gap.bytes(), ReadGap::USUAL);
+    gap.fix(0);
+    gap.measured(cost((1e9, 100.0)));
+    assert_eq!((gap.bytes(), gap.is_fixed(), gap.together_bytes()), (0, true, 1 << 20));
 }
