@@ -51,13 +51,15 @@ impl Planner {
         Self { state, schema, simplifier: ExprSimplifier::new(context) }
     }
 
-    fn coerced(&self, sql: &str) -> Expr {
-        let expr = self.state.create_logical_expr(sql, &self.schema).unwrap_or_else(|e| panic!("{sql}: {e}"));
-        self.simplifier.coerce(expr, &self.schema).unwrap_or_else(|e| panic!("{sql}: {e}"))
+    /// With the types of its values settled, and as the optimizer leaves it.
+    fn planned(&self, sql: &str) -> datafusion::error::Result<(Expr, Expr)> {
+        let expr = self.state.create_logical_expr(sql, &self.schema)?;
+        let coerced = self.simplifier.coerce(expr, &self.schema)?;
+        Ok((coerced.clone(), self.simplifier.simplify(coerced)?))
     }
 
     fn simplified(&self, sql: &str) -> Expr {
-        self.simplifier.simplify(self.coerced(sql)).unwrap_or_else(|e| panic!("{sql}: {e}"))
+        self.planned(sql).unwrap_or_else(|e| panic!("{sql}: {e}")).1
     }
 
     /// Whether the check says that all rows of `query` are rows of `view`.
