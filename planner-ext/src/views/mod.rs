@@ -31,7 +31,6 @@ mod term;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use bound::BoundView;
 pub(crate) use definition::Definition;
 pub(crate) use filter::{Filter, Verdict};
 pub(crate) use registry::{HotViews, Status, Views};

@@ -6,7 +6,8 @@ use terrace_tier_store::table::{TableDefinition, TableName};
 
 use super::*;
 use crate::error::ErrorKind;
-use crate::views::{BoundView, Definition, Verdict};
+use crate::views::bound::BoundView;
+use crate::views::{Definition, Verdict};
 
 const HOUR_US: u64 = 3_600_000_000;
 /// 2026-03-01 12:00 UTC
