@@ -259,6 +259,10 @@ impl Reader<'_> {
 
     fn listed(&self, list: &InList, wanted: bool) -> Option<Formula> {
         let InList { expr, list, negated } = list;
+        if type_of(expr, self.schema)?.is_floating() && !list.iter().all(is_no_zero) {
+            // Comparisons have one zero, lists have two.
+            return None;
+        }
         let wanted = wanted != *negated;
         let op = if wanted { Operator::Eq } else { Operator::NotEq };
         let mut values = Vec::with_capacity(list.len());
@@ -320,6 +324,15 @@ fn beginning(prefix: &[u8]) -> Domain {
         }
     }
     Domain::between(first, Cut::End)
+}
+
+/// True for a value that is neither of the zeros of floats.
+fn is_no_zero(expr: &Expr) -> bool {
+    match bare(expr) {
+        Expr::Literal(ScalarValue::Float64(value), _) => *value != Some(0.0),
+        Expr::Literal(ScalarValue::Float32(value), _) => *value != Some(0.0),
+        _ => false,
+    }
 }
 
 fn bare(expr: &Expr) -> &Expr {

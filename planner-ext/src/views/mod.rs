@@ -15,7 +15,7 @@
 //! ```
 //!
 //! The check ("tiering check", Meyer et al., 4.2) is sound: `implied` means that no row can pass the filter and fail the
-//! view, in SQL's logic of three values and the order that the engine compares by. What it cannot prove it denies.
+//! view, in SQL's logic of three values and the order by which the engine compares. What it cannot prove it denies.
 
 mod bound;
 mod cast;

@@ -69,6 +69,9 @@ const PROVEN: &[(&str, &str)] = &[
     ("f > 1.0", "f > 0.5"),
     ("f > 0.0", "f >= 0.0"),
     ("f = 1.5", "f BETWEEN 1.0 AND 2.0"),
+    ("f = -0.0", "f >= 0.0"),
+    ("f IN (1.0, 2.0, 3.0, 4.0)", "f IN (1.0, 2.0, 3.0, 4.0, 5.0)"),
+    ("f IN (0.0, 2.0, 3.0, 4.0) AND a = 1", "f IN (0.0, 2.0, 3.0, 4.0)"),
     ("a > 4.5", "a >= 5"),
     ("a >= 5", "a > 4.5"),
     ("CAST(a AS BIGINT) > 4", "a >= 5"),
@@ -134,8 +137,10 @@ const NOT_PROVEN: &[(&str, &str)] = &[
     ("d >= DATE '2026-02-01'", "d > TIMESTAMP '2026-02-01 00:00:00'"),
     ("CAST(t AS DATE) >= DATE '2026-02-01'", "t > '2026-02-01'"),
     ("m > 1.25", "m >= 1.27"),
-    // Zeros are two values, and NaN is above all numbers.
-    ("f >= 0.0 OR f = -0.0", "f >= 0.0"),
+    // In lists there are two zeros, in comparisons one; NaN is above all numbers.
+    ("f = 0.0", "f IN (0.0, 1.0, 2.0, 3.0, 4.0)"),
+    ("f IN (-0.0, 1.0, 2.0, 3.0, 4.0)", "f IN (0.0, 1.0, 2.0, 3.0, 4.0, 5.0)"),
+    ("f NOT IN (0.0, 1.0, 2.0, 3.0, 4.0)", "f <> 0.0"),
     ("f > 1.0", "f < CAST('NaN' AS DOUBLE)"),
     ("f > 1.0", "f <= CAST('inf' AS DOUBLE)"),
     ("a > 4.5", "a >= 6"),
