@@ -39,29 +39,38 @@ fn accesses(fixture: &Fixture) -> Vec<u64> {
     (0..7).flat_map(|column| counts(fixture, column)).map(|counts| counts.accesses.iter().sum()).collect()
 }
 
+/// Rows whose order has nothing to do with that of the table; so few that their other columns are fetched.
+const SCATTERED: &str = "SELECT f FROM t ORDER BY (k * 7919) % 99991, k LIMIT 40";
+
 #[tokio::test]
 async fn one_statement_counts_a_segment_once() {
-    for (sql, batch_rows) in [
-        ("SELECT count(*), sum(b.i) FROM t a JOIN t b ON a.k = b.k", 8192),
-        ("SELECT i, f FROM t UNION ALL SELECT i, f FROM t UNION ALL SELECT i, f FROM t", 8192),
-        ("SELECT count(*) FROM t WHERE i > (SELECT avg(i) FROM t) AND f > (SELECT avg(f) + avg(i) FROM t)", 8192),
+    let (small, large) = ((20_000, 2000), (400_000, 50_000));
+    for (sql, batch_rows, (rows, chunk_rows)) in [
+        ("SELECT count(*), sum(b.i) FROM t a JOIN t b ON a.k = b.k", 8192, small),
+        ("SELECT i, f FROM t UNION ALL SELECT i, f FROM t UNION ALL SELECT i, f FROM t", 8192, small),
+        (
+            "SELECT count(*) FROM t WHERE i > (SELECT avg(i) FROM t) AND f > (SELECT avg(f) + avg(i) FROM t)",
+            8192,
+            small,
+        ),
         (
             "WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT r.n + 1 FROM r JOIN t ON t.k = r.n + t.i * 0 WHERE r.n < 9) \
              SELECT count(*) FROM r",
             8192,
+            small,
         ),
-        // Fetched in twenty batches.
-        ("SELECT u, s FROM t ORDER BY (k * 7919) % 99991, k LIMIT 1000", 50),
-        ("SELECT x.u, y.u FROM t x, t y WHERE x.k = y.k + 1 AND x.k % 500 = 3", 8192),
+        ("SELECT x.u, y.u FROM t x, t y WHERE x.k = y.k + 1 AND x.k % 500 = 3", 8192, small),
+        // Fetched in ten batches.
+        (SCATTERED, 4, large),
     ] {
         for resident in [false, true] {
-            let fixture = Fixture::new(&mut Rng(21), 20_000, 2000, 100);
+            let fixture = Fixture::new(&mut Rng(21), rows, chunk_rows, 100);
             if resident {
                 fixture.place_all(|_, column| column % 3);
             }
             let (context, oracle) = (fixture.session(2), fixture.oracle());
             let shown = displayable(planned(&context, sql).await.as_ref()).indent(false).to_string();
-            assert_eq!(shown.contains("FetchExec"), sql.contains("LIMIT"), "{shown}");
+            assert_eq!(shown.contains("FetchExec"), sql == SCATTERED, "{shown}");
             let expected = lines(&run(&oracle, sql).await.1);
             assert_eq!(execute(&context, sql, batch_rows).await, expected, "{sql}");
             let once = accesses(&fixture);
@@ -76,18 +85,17 @@ async fn one_statement_counts_a_segment_once() {
 
 #[tokio::test]
 async fn all_that_a_statement_reads_of_a_segment_is_in_its_values() {
-    let fixture = Fixture::new(&mut Rng(22), 4000, 1000, 0);
+    let fixture = Fixture::new(&mut Rng(22), 400_000, 200_000, 0);
     execute(&fixture.session(2), "SELECT i FROM t UNION ALL SELECT i FROM t", 8192).await;
     for found in counts(&fixture, 1) {
-        assert_eq!((found.accesses, found.values), ([1, 0, 0, 0], [2000, 0, 0, 0]));
+        assert_eq!((found.accesses, found.values), ([1, 0, 0, 0], [400_000, 0, 0, 0]));
     }
     let totals = fixture.store.access_totals().get(super::SSD, Pattern::Sequential);
-    assert_eq!(totals.accesses, 8, "what was read is counted as often as it was read");
-    let sql = "SELECT u FROM t ORDER BY (k * 7919) % 99991, k LIMIT 300";
-    execute(&fixture.session(1), sql, 100).await;
-    let found = counts(&fixture, 6);
-    assert_eq!(found.iter().map(|counts| counts.accesses.iter().sum::<u64>()).collect::<Vec<_>>(), [1; 4]);
-    assert_eq!(found.iter().flat_map(|counts| counts.values).sum::<u64>(), 300);
+    assert_eq!(totals.accesses, 4, "what was read is counted as often as it was read");
+    execute(&fixture.session(1), SCATTERED, 4).await;
+    let found = counts(&fixture, 2);
+    assert_eq!(found.iter().map(|counts| counts.accesses.iter().sum::<u64>()).collect::<Vec<_>>(), [1, 1]);
+    assert_eq!(found.iter().flat_map(|counts| counts.values).sum::<u64>(), 40);
 }
 
 /// Each pattern, as the selection of a query shows it; wherever the segments lie.
@@ -95,30 +103,46 @@ async fn all_that_a_statement_reads_of_a_segment_is_in_its_values() {
 async fn the_pattern_is_that_of_the_rows_that_are_selected() {
     let sequential = [1, 0, 0, 0];
     let (monotonic, random, point) = ([0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]);
-    for (sql, of_key, of_text) in [
-        ("SELECT u FROM t", None, sequential),
-        ("SELECT u FROM t WHERE k % 100 <> 7", Some(sequential), sequential),
-        ("SELECT u FROM t WHERE k % 20000 < 9000", Some(sequential), sequential),
-        ("SELECT u FROM t WHERE k % 20000 < 1000", Some(sequential), monotonic),
-        ("SELECT u FROM t WHERE k % 3 = 1", Some(sequential), monotonic),
-        ("SELECT u FROM t WHERE k % 20000 = 77", Some(sequential), point),
-        // Fetched by position.
-        ("SELECT u FROM t ORDER BY (k * 7919) % 99991, k LIMIT 400", Some(sequential), random),
-        ("SELECT u FROM t ORDER BY k % 50 DESC, k LIMIT 400", Some(sequential), monotonic),
-        ("SELECT u FROM t ORDER BY (k * 7919) % 99991, k LIMIT 6", Some(sequential), point),
-    ] {
-        for resident in [false, true] {
-            let fixture = Fixture::new(&mut Rng(23), 40_000, 20_000, 0);
+    for resident in [false, true] {
+        let [small, large] = [(40_000, 20_000), (400_000, 200_000)].map(|(rows, chunk_rows)| {
+            let fixture = Fixture::new(&mut Rng(23), rows, chunk_rows, 0);
             if resident {
                 fixture.place_all(|_, column| column % 2);
             }
-            execute(&fixture.session(1), sql, 8192).await;
-            let read = |column: usize| -> Vec<[u64; 4]> {
-                let read = counts(&fixture, column).into_iter().map(|counts| counts.accesses);
-                read.filter(|accesses| accesses.iter().sum::<u64>() > 0).collect()
+            fixture
+        });
+        for (sql, fixture, of_key, of_other) in [
+            ("SELECT u FROM t", &small, None, sequential),
+            ("SELECT u FROM t WHERE k % 100 <> 7", &small, Some(sequential), sequential),
+            ("SELECT u FROM t WHERE k % 20000 < 9000", &small, Some(sequential), sequential),
+            ("SELECT u FROM t WHERE k % 20000 < 1000", &small, Some(sequential), monotonic),
+            ("SELECT u FROM t WHERE k % 3 = 1", &small, Some(sequential), monotonic),
+            ("SELECT u FROM t WHERE k % 20000 = 77", &small, Some(sequential), point),
+            // Fetched by position.
+            (SCATTERED, &large, Some(sequential), random),
+            ("SELECT f FROM t ORDER BY k % 10000, k LIMIT 40", &large, Some(sequential), monotonic),
+            ("SELECT f FROM t ORDER BY k % 50000, k LIMIT 6", &large, Some(sequential), point),
+        ] {
+            let column = if sql.starts_with("SELECT u") { 6 } else { 2 };
+            let read = |before: &[Vec<PatternCounts>; 2]| {
+                [0, column]
+                    .map(|column| counts(fixture, column))
+                    .into_iter()
+                    .zip(before)
+                    .map(|(now, before)| {
+                        let grown = |(now, before): (PatternCounts, &PatternCounts)| {
+                            std::array::from_fn(|pattern| now.accesses[pattern] - before.accesses[pattern])
+                        };
+                        let grown = now.into_iter().zip(before).map(grown);
+                        grown.filter(|accesses: &[u64; 4]| accesses.iter().sum::<u64>() > 0).collect::<Vec<_>>()
+                    })
+                    .collect::<Vec<_>>()
             };
-            assert!(!read(6).is_empty() && read(6).iter().all(|found| *found == of_text), "{sql}: {:?}", read(6));
-            assert_eq!(read(0), of_key.map_or(vec![], |of_key| vec![of_key; 2]), "{sql}");
+            let before = [0, column].map(|column| counts(fixture, column));
+            execute(&fixture.session(1), sql, 8192).await;
+            let found = read(&before);
+            assert_eq!(found[0], of_key.map_or(vec![], |of_key| vec![of_key; 2]), "{sql}");
+            assert!(!found[1].is_empty() && found[1].iter().all(|found| *found == of_other), "{sql}: {:?}", found[1]);
         }
     }
 }
