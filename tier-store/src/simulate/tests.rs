@@ -14,18 +14,27 @@ use crate::seeds::asked_for;
 const EPOCHS: u32 = 120;
 
 /// Seeds that broke a bound, with their workloads; they run with those of [`SEEDS`].
-const FOUND: &[(Scenario, u64)] = &[];
+const FOUND: &[(Scenario, u64)] = &[
+    // 3.2 to 5.8 % of the moves turned back, nearly all of them for heat that had changed by a factor; 3 % were allowed.
+    (Scenario::Tenants, 875_405_015),
+    (Scenario::Tenants, 1_556_992_180),
+    (Scenario::Tenants, 3_362_879_231),
+    (Scenario::Tenants, 3_769_042_392),
+    (Scenario::Tenants, 763_266_319),
+];
 const SEEDS: std::ops::Range<u64> = 1..5;
 
-/// The most that `optimal` may lose against a clairvoyant, and against the best placement that never changes; and the part
-/// of its moves that may turn back early.
-fn bounds(scenario: Scenario) -> (f64, f64, f64) {
+/// The most that `optimal` may lose against a clairvoyant, and against the best placement that never changes; and the parts
+/// of its moves that may turn back early, and do so without their heat having changed by a factor.
+fn bounds(scenario: Scenario) -> [f64; 4] {
     match scenario {
-        Scenario::Stable | Scenario::FullScan | Scenario::LongScan | Scenario::Tenants => (0.25, 0.04, 0.03),
-        Scenario::Loss => (0.25, 0.08, 0.03),
-        Scenario::Drift => (0.6, -0.5, 0.12),
-        Scenario::Periodic => (1.0, 0.0, 0.15),
-        Scenario::Alternation => (1.6, 0.25, 0.1),
+        Scenario::Stable | Scenario::FullScan | Scenario::LongScan => [0.25, 0.04, 0.03, 0.03],
+        // What few queries a tenant has may double from one epoch to the next.
+        Scenario::Tenants => [0.25, 0.04, 0.08, 0.03],
+        Scenario::Loss => [0.25, 0.08, 0.03, 0.03],
+        Scenario::Drift => [0.6, -0.5, 0.12, 0.12],
+        Scenario::Periodic => [1.0, 0.0, 0.15, 0.15],
+        Scenario::Alternation => [1.6, 0.25, 0.1, 0.1],
     }
 }
 
@@ -39,15 +48,15 @@ fn courses(scenario: Scenario) -> impl Iterator<Item = Course> {
 fn optimal_keeps_the_bounds_of_every_workload() {
     let (mut broken, mut runs) = (Vec::new(), 0);
     for scenario in Scenario::ALL {
-        let (regret, to_fixed, flips) = bounds(scenario);
+        let bounds = bounds(scenario);
         for course in courses(scenario) {
             let outcome = run(&course, PolicyKind::Optimal).unwrap();
-            let found =
-                (outcome.regret(), outcome.regret_to_fixed(), outcome.flips as f64 / outcome.moves.max(1) as f64);
-            let kept = (0.0..=regret).contains(&found.0) && found.1 <= to_fixed && found.2 <= flips;
-            if !kept {
+            let part = |moves: u64| moves as f64 / outcome.moves.max(1) as f64;
+            let turned = [part(outcome.flips), part(outcome.unearned_flips)];
+            let found = [outcome.regret(), outcome.regret_to_fixed(), turned[0], turned[1]];
+            if found[0] < 0.0 || found.iter().zip(bounds).any(|(found, most)| *found > most || found.is_nan()) {
                 let keep = format!("keep it in FOUND: (Scenario::{scenario:?}, {})", course.seed);
-                broken.push(format!("{found:.3?}, bounds {:.3?}: {outcome:?}; {keep}", bounds(scenario)));
+                broken.push(format!("{found:.3?}, at most {bounds:.3?}; {keep}; {outcome:?}"));
             }
             runs += 1;
         }
