@@ -107,12 +107,12 @@ fn keeps_the_rules(case: &str, inputs: &Inputs, plan: &super::epoch::EpochPlan) 
 
 #[test]
 fn every_plan_of_every_policy_keeps_the_rules_or_says_which_segments_give_way() {
-    let seeds = asked_for();
-    for seed in seeds.clone().unwrap_or_else(|| vec![45]) {
+    // In the second one nothing is proven of a greedy plan: a gap of 1, no less.
+    for seed in asked_for().unwrap_or_else(|| vec![45, 1_335_630_370]) {
         let _named = Named(seed);
         let found = plans_keep_the_rules(&mut StdRng::seed_from_u64(seed));
         // It shall have something to keep.
-        assert!(seeds.is_some() || found.0 > 8000 && found.1 > 2400 && found.2 > 8000, "{found:?}");
+        assert!(seed != 45 || found.0 > 8000 && found.1 > 2400 && found.2 > 8000, "{found:?}");
     }
 }
 
@@ -143,7 +143,8 @@ fn plans_keep_the_rules(rng: &mut StdRng) -> (u32, u32, u32) {
             let (pins, gone, away) = keeps_the_rules(&format!("round {round}, {}", kind.name()), &inputs, &plan);
             (pinned, given_way, excluded) = (pinned + pins, given_way + gone, excluded + away);
             assert!(plan.moves.iter().all(|planned| !planned.reason.is_empty()));
-            assert!(plan.bound_us <= plan.objective_us && plan.gap < 1.0);
+            let (bound, objective, gap) = (plan.bound_us, plan.objective_us, plan.gap);
+            assert!(bound <= objective && gap <= 1.0, "round {round}, {kind:?}: {bound} {objective} {gap}");
             let again = plan_by(policy.as_ref(), &inputs, effort).unwrap();
             assert_eq!((again.moves, again.given_way), (plan.moves, plan.given_way), "round {round}, {kind:?}");
         }
