@@ -138,6 +138,12 @@ impl TiersConfig {
         [self.dram.price_per_gb, self.nvm.price_per_gb, self.ssd.price_per_gb]
     }
 
+    /// Rates of the tiers that have their own, by their names.
+    pub fn rate_limits(&self) -> Vec<(String, Size)> {
+        let rates = [("dram", self.dram.rate_limit), ("nvm", self.nvm.rate_limit), ("ssd", self.ssd.rate_limit)];
+        rates.into_iter().filter_map(|(name, rate)| Some((name.to_owned(), rate?))).collect()
+    }
+
     /// Prices of tiers, by their names; those that have one, and of NVM only where it exists.
     pub fn prices_per_gb(&self) -> Vec<(String, f64)> {
         let [dram, nvm, ssd] = self.given_prices();
@@ -151,6 +157,9 @@ section! {
     pub struct DramConfig {
         /// Byte limit, or a share of `memory.limit`. Default: what the other parts of memory leave.
         pub budget: Option<Size> = None,
+        /// Bytes per second that the loop's own epochs read from it, and write to it, at most; 0: no limit. Default:
+        /// `tiering.rate_limit`.
+        pub rate_limit: Option<Size> = None,
         /// Price of 10^9 bytes in any currency, for `terrace advise`.
         pub price_per_gb: Option<f64> = None,
     }
@@ -169,6 +178,9 @@ section! {
         pub budget: Option<Size> = None,
         /// For experiments: slow reads down to 0.35 of the bandwidth and 5 times the latency of DRAM, as Optane had.
         pub slow: bool = false,
+        /// Bytes per second that the loop's own epochs read from it, and write to it, at most; 0: no limit. Default:
+        /// `tiering.rate_limit`.
+        pub rate_limit: Option<Size> = None,
         /// Price of 10^9 bytes in any currency, for `terrace advise`.
         pub price_per_gb: Option<f64> = None,
     }
@@ -185,6 +197,9 @@ section! {
         /// Where some rows of a column are read: two pieces this close in the file are one read. Default: as the disk was
         /// measured, some pages on a fast one, about a megabyte on one with an arm.
         pub read_gap: Option<Size> = None,
+        /// Bytes per second that the loop's own epochs read from it, and write to it, at most; 0: no limit. Default:
+        /// `tiering.rate_limit`.
+        pub rate_limit: Option<Size> = None,
         /// Price of 10^9 bytes in any currency, for `terrace advise`.
         pub price_per_gb: Option<f64> = None,
     }
@@ -242,8 +257,12 @@ section! {
         pub flip_back_epochs: u32 = 4,
         /// By how much it must have changed; at least 1.
         pub flip_back_factor: f64 = 2.0,
-        /// Bytes per second that the loop's own epochs copy at most, so that queries do not suffer. 0: no limit.
+        /// Bytes per second that the loop's own epochs read from the device of a tier, and write to it, at most, so that queries
+        /// do not suffer. 0: no limit. Each tier may have its own.
         pub rate_limit: Size = Size::Bytes(512 << 20),
+        /// Time that the solver may take to plan an epoch; then the best answer so far holds, and `system.epochs` says so. 0: it
+        /// goes by benefit per byte alone.
+        pub solver_deadline: Span = Span(Duration::from_secs(1)),
         /// What decides where segments lie: `optimal` (least expected time), `density` (falling benefit per byte), `lru`
         /// (what was read last), `lfu` (what is read most often), `column` or `chunk` (whole ones by benefit per byte),
         /// `random`, `static` (what lies in memory stays). Placement rules and budgets hold under each.
@@ -399,6 +418,8 @@ impl Config {
             "tiering.flip_back_factor must be from 1 (nothing is held) to 1000000"
         } else if !(self.tiering.merge_top_percent > 0.0 && self.tiering.merge_top_percent <= 100.0) {
             "tiering.merge_top_percent must be above 0 and at most 100"
+        } else if self.tiers.rate_limits().iter().any(|(_, rate)| matches!(rate, Size::Percent(_))) {
+            "rate_limit of a tier is bytes per second, such as 100MiB, not a percentage"
         } else if self.tiers.given_prices().iter().flatten().any(|price| !price.is_finite() || *price < 0.0) {
             "a price_per_gb must be a number from 0"
         } else if self.tiers.is_half_priced() {
@@ -551,6 +572,8 @@ mod tests {
         assert!(error.contains("20%"), "says how to write a size: {error}");
         let error = load("", &[], &["tiers.ssd.compression=gzip"]).unwrap_err().to_string();
         assert!(error.contains("tiers.ssd.compression") && error.contains("`zstd`"), "{error}");
+        let error = load("", &[], &["tiers.nvm.rate_limit=5%"]).unwrap_err().to_string();
+        assert!(error.contains("rate_limit of a tier is bytes per second"), "{error}");
         let error = load("", &[], &["tiering.policy=fifo"]).unwrap_err().to_string();
         assert!(error.contains("tiering.policy") && error.contains("`lru`") && error.contains("`static`"), "{error}");
         let error = load("", &[], &["tiering.merge=sometimes"]).unwrap_err().to_string();

@@ -146,10 +146,13 @@ fn store_options(config: &Config, plan: &MemoryPlan) -> StoreOptions {
     let (epochs, factor) = (config.tiering.flip_back_epochs, config.tiering.flip_back_factor);
     tiering.hold = HoldOptions { epochs, factor };
     tiering.policy = config.tiering.policy;
+    tiering.solver_deadline = config.tiering.solver_deadline.0;
     tiering.merge.kind = config.tiering.merge.unwrap_or_else(|| MergeKind::usual(config.tiering.policy));
     tiering.merge.top_percent = config.tiering.merge_top_percent;
     tiering.mode = if config.tiering.enabled { config.tiering.mode } else { Some(TieringMode::Off) };
     tiering.background_bytes_per_s = Some(config.tiering.rate_limit.resolve(1 << 30)).filter(|rate| *rate > 0);
+    let rates = config.tiers.rate_limits().into_iter();
+    tiering.tier_bytes_per_s = rates.map(|(tier, rate)| (tier, rate.resolve(0))).collect();
     tiering.max_budget_bytes =
         [("dram".to_owned(), plan.largest_dram_bytes()), ("nvm".to_owned(), capacity_bytes)].into();
     options

@@ -196,6 +196,9 @@ pub fn tiers(out: &mut Exposition, store: &Store) {
         let help = "The share of that time that statements wait; above 1 where several threads do.";
         out.gauge("terrace_home_waited_ratio", help, calibration.correction.waited_share);
     }
+    let failing = infos.iter().enumerate().map(|(i, t)| (labels(i), f64::from(u8::from(t.failing.is_some()))));
+    let help = "1 while moves to and from the tier pause because its device fails; what lies there is read as before.";
+    out.gauges("terrace_tier_failing", help, failing.collect::<Vec<_>>());
 
     let totals = store.access_totals();
     let series = |value: fn(AccessTotal) -> u64| {

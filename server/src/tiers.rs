@@ -34,6 +34,15 @@ enum Action {
         #[command(flatten)]
         output: Output,
     },
+    /// Set what the loop's own moves read from the device of a tier, and write to it, per second, until the server stops
+    RateLimit {
+        /// The tier
+        tier: String,
+        /// Bytes per second, such as 100MiB; 0: no limit
+        rate: Size,
+        #[command(flatten)]
+        output: Output,
+    },
     /// Add a memory tier, until the server stops
     Add {
         #[command(flatten)]
@@ -93,11 +102,20 @@ struct Tier {
     emulated: bool,
     description: String,
     state: String,
+    failing: Option<Failing>,
+    rate_limit_bytes_per_s: Option<u64>,
     budget_bytes: Option<u64>,
     used_bytes: u64,
     placed_bytes: u64,
     segments: u64,
     price_per_gb: Option<f64>,
+}
+
+/// Why moves to and from a tier pause.
+#[derive(Debug, Deserialize)]
+struct Failing {
+    retry_unix_us: u64,
+    error: String,
 }
 
 /// Runs the command.
@@ -118,6 +136,7 @@ pub fn run(options: &Options) -> Result<()> {
             items.into_iter().try_for_each(print)
         }
         Action::Budget { tier, budget, output } => change(tier, &json!({ "budget": budget }), output),
+        Action::RateLimit { tier, rate, output } => change(tier, &json!({ "rate_limit": rate }), output),
         Action::Add { new, output } => {
             let New { tier: name, path, emulated, capacity, budget, slow } = new;
             // As the caller sees it, not the server.
@@ -155,15 +174,52 @@ fn show(answer: Value, output: &Output) -> Result<()> {
 }
 
 fn print(answer: Value) -> Result<()> {
-    let tier: Tier = parse(answer)?;
-    let Tier { name, kind, emulated, description, state, budget_bytes, used_bytes, placed_bytes, segments, .. } = tier;
-    let budget = budget_bytes.map_or_else(|| "no limit".to_owned(), |bytes| format!("budget {}", human_bytes(bytes)));
-    let emulated = if emulated { ", emulated" } else { "" };
-    let price = tier.price_per_gb.map_or_else(String::new, |price| format!(", {price} per GB"));
-    println!(
-        "{name}  {kind}{emulated}, {state}, {budget}, {} used, {segments} segments of {}{price}\n    {description}",
-        human_bytes(used_bytes),
-        human_bytes(placed_bytes)
-    );
+    println!("{}", text(&parse(answer)?, crate::unix_us()));
     Ok(())
+}
+
+fn text(tier: &Tier, now_unix_us: u64) -> String {
+    let Tier { name, kind, emulated, description, state, failing, .. } = tier;
+    let Tier { budget_bytes, used_bytes, placed_bytes, segments, rate_limit_bytes_per_s, .. } = tier;
+    let price = tier.price_per_gb.map_or_else(String::new, |price| format!(", {price} per GB"));
+    let rate =
+        rate_limit_bytes_per_s.map_or_else(String::new, |rate| format!(", moves at up to {}/s", human_bytes(rate)));
+    let budget = budget_bytes.map_or_else(|| "no limit".to_owned(), |bytes| format!("budget {}", human_bytes(bytes)));
+    let emulated = if *emulated { ", emulated" } else { "" };
+    let failing = failing.as_ref().map_or_else(String::new, |failing| {
+        let when = match failing.retry_unix_us.saturating_sub(now_unix_us).div_ceil(1_000_000) {
+            0 => "the next one tries again".to_owned(),
+            seconds => format!("tried again in {seconds} s"),
+        };
+        format!("\n    FAILING, moves pause: {}; {when}", failing.error)
+    });
+    format!(
+        "{name}  {kind}{emulated}, {state}, {budget}, {} used, {segments} segments of {}{rate}{price}\n    {description}{failing}",
+        human_bytes(*used_bytes),
+        human_bytes(*placed_bytes)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_failing_tier_says_so_and_when_it_is_tried_again() {
+        let failing = json!({"since_unix_us": 1, "retry_unix_us": 41_000_000, "error": "cannot write /dev/pmem0"});
+        let tier = |failing| {
+            let answer = json!({
+                "name": "nvm", "kind": "nvm", "emulated": false, "description": "a pool", "state": "active",
+                "failing": failing, "rate_limit_bytes_per_s": null, "price_per_gb": null, "budget_bytes": 1024, "used_bytes": 512, "placed_bytes": 512, "segments": 1,
+            });
+            parse::<Tier>(answer).unwrap()
+        };
+        let said = text(&tier(failing), 1_500_000);
+        assert!(
+            said.ends_with("a pool\n    FAILING, moves pause: cannot write /dev/pmem0; tried again in 40 s"),
+            "{said}"
+        );
+        assert!(text(&tier(Value::Null), 0).ends_with("1 segments of 512 B\n    a pool"));
+    }
 }

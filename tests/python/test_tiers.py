@@ -143,6 +143,32 @@ def test_http_and_the_command_line_say_the_same(server, tmp_path):
     assert said.returncode == 1 and "drain it before" in said.stderr, said
 
 
+def test_the_rate_of_a_device_is_set_alike_and_shown(server):
+    at = ["--http-addr", server.http]
+
+    def limits():
+        return [tier["rate_limit_bytes_per_s"] for tier in server.tiers().values()]
+
+    assert limits() == [512 << 20] * 3
+    server.query("alter system alter tier nvm set (rate_limit = '100MiB', budget = '16MiB')")
+    assert server.tiers()["nvm"]["budget_bytes"] == 16 << 20
+    assert server.request("PUT", "/api/v1/tiers/dram", {"rate_limit": 0})["rate_limit_bytes_per_s"] is None
+    assert "moves at up to 5 MiB/s" in terrace("tiers", "rate-limit", "ssd", "5MiB", *at).stdout
+    assert limits() == [None, 100 << 20, 5 << 20]
+    assert "bytes per second" in refused(server, "alter system alter tier nvm set (rate_limit = '5%')")
+    for tier, rate, words in [("ssd", "5%", "400.*bytes per second"), ("tape", "5MiB", "404"), ("ssd", "much", "422")]:
+        with pytest.raises(RuntimeError, match=words):
+            server.request("PUT", f"/api/v1/tiers/{tier}", {"rate_limit": rate})
+
+
+def test_a_healthy_server_is_ready_and_says_of_no_tier_that_it_fails(server):
+    assert json.loads(text(server, "/readyz"))["status"] == "ready"
+    assert all(tier["failing_since"] is tier["retry_at"] is tier["last_error"] is None for tier in server.tiers().values())
+    failing = [line for line in text(server, "/metrics").splitlines() if line.startswith("terrace_tier_failing{")]
+    assert len(failing) == 3 and all(line.endswith(" 0") for line in failing), failing
+    assert all(tier["failing"] is None for tier in server.request("GET", "/api/v1/tiers")["items"])
+
+
 def text(server, path):
     with urllib.request.urlopen(f"http://{server.http}{path}", timeout=60) as answer:
         return answer.read().decode()

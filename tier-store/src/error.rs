@@ -123,6 +123,30 @@ impl Error {
     pub fn io(action: &'static str, path: impl Into<PathBuf>, source: &std::io::Error) -> Self {
         Self::Io { action, path: path.into(), errno: source.raw_os_error(), message: source.to_string() }
     }
+
+    /// True when a device does not do its work: it fails, is full, is gone, or does not answer. What is wrong with one file
+    /// (missing, damaged), with the process (no memory, too many open files) or with the request is not its fault.
+    pub fn is_device_fault(&self) -> bool {
+        /// What block devices, file systems on them and remote ones say.
+        const FAULTS: [i32; 15] = [
+            libc::EIO,
+            libc::ENXIO,
+            libc::ENODEV,
+            libc::ENOSPC,
+            libc::EDQUOT,
+            libc::EROFS,
+            libc::ETIMEDOUT,
+            libc::ENOLINK,
+            libc::EREMOTEIO,
+            libc::EREMCHG,
+            libc::EBADE,
+            libc::ENODATA,
+            libc::EILSEQ,
+            libc::ESTALE,
+            libc::ENOTCONN,
+        ];
+        matches!(self, Self::Io { errno: Some(errno), .. } if FAULTS.contains(errno))
+    }
 }
 
 impl From<arrow::error::ArrowError> for Error {

@@ -23,7 +23,7 @@ const USUAL: (usize, usize) = (60, 40_000);
 /// When the exact search is looked at, in milliseconds: the thesis' four per power of ten.
 const LIMITS_MS: &str = "1,4.64,10,46.4,100,464,1000,4640,10000";
 const QUICK_LIMITS_MS: &str = "1,10,100,464";
-/// What an answer may take at most.
+/// What an answer may take at most: the default of `tiering.solver_deadline`.
 const DEADLINE_MS: f64 = 1_000.0;
 
 /// Answers of one method: milliseconds, what they cost.

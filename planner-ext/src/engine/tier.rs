@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   ALTER SYSTEM ADD TIER name WITH (path = '..' | emulated = true, capacity = '64GiB' [, budget = '32GiB'] [, slow = true])
-//!   ALTER SYSTEM ALTER TIER name SET (budget = '32GiB' | '20%')
+//!   ALTER SYSTEM ALTER TIER name SET (budget = '32GiB' | '20%', rate_limit = '100MiB')
 //!   ALTER SYSTEM DRAIN TIER name
 //!   ALTER SYSTEM RESUME TIER name
 //!   ALTER SYSTEM DROP TIER name
@@ -27,7 +27,7 @@ use crate::error::{Error, Result};
 #[derive(Debug, Clone)]
 pub(super) enum TierCommand {
     Add(TierOrder),
-    Budget(String, Size),
+    Set { name: String, budget: Option<Size>, rate_limit: Option<Size> },
     Drain(String),
     Resume(String),
     Drop(String),
@@ -50,7 +50,7 @@ pub(super) fn command(parser: &mut Parser<'_>) -> std::result::Result<Option<Res
     let name = normalized(&parser.parse_identifier()?);
     let command = match verb {
         "add" => options(parser, "with")?.and_then(|options| order(name, options).map(TierCommand::Add)),
-        "alter" => options(parser, "set")?.and_then(|options| budget(name, options)),
+        "alter" => options(parser, "set")?.and_then(|options| change(name, options)),
         "drain" => Ok(TierCommand::Drain(name)),
         "resume" => Ok(TierCommand::Resume(name)),
         _ => Ok(TierCommand::Drop(name)),
@@ -88,11 +88,13 @@ fn order(name: String, mut options: HashMap<String, String>) -> Result<TierOrder
     none_left(&options, "path, emulated, capacity, budget and slow").map(|()| order)
 }
 
-fn budget(name: String, mut options: HashMap<String, String>) -> Result<TierCommand> {
-    let missing = || Error::invalid("a tier has a budget that can be set, such as SET (budget = '4GiB')");
-    let budget = take(&mut options, "budget")?;
-    none_left(&options, "budget")?;
-    Ok(TierCommand::Budget(name, budget.ok_or_else(missing)?))
+fn change(name: String, mut options: HashMap<String, String>) -> Result<TierCommand> {
+    let (budget, rate_limit) = (take(&mut options, "budget")?, take(&mut options, "rate_limit")?);
+    none_left(&options, "budget and rate_limit")?;
+    match (budget, rate_limit) {
+        (None, None) => Err(Error::invalid("say what to set, such as SET (budget = '4GiB', rate_limit = '100MiB')")),
+        (budget, rate_limit) => Ok(TierCommand::Set { name, budget, rate_limit }),
+    }
 }
 
 fn take<T: FromStr>(options: &mut HashMap<String, String>, key: &str) -> Result<Option<T>>
@@ -113,7 +115,14 @@ impl TierCommand {
     pub(super) fn run(&self, store: &Store) -> Result<()> {
         match self {
             Self::Add(order) => store.add_tier(order.clone().resolve(store.data_bytes())?)?,
-            Self::Budget(name, size) => store.tiering().set_budget(name, size.resolve(store.data_bytes()))?,
+            Self::Set { name, budget, rate_limit } => {
+                if let Some(rate) = rate_limit {
+                    store.tiering().set_rate_limit(name, *rate)?;
+                }
+                if let Some(budget) = budget {
+                    store.tiering().set_budget(name, budget.resolve(store.data_bytes()))?;
+                }
+            }
             Self::Drain(name) => store.tiering().drain_tier(name)?,
             Self::Resume(name) => store.tiering().resume_tier(name)?,
             Self::Drop(name) => store.tiering().drop_tier(name)?,
@@ -149,8 +158,11 @@ mod tests {
         };
         assert!(order.emulated && order.capacity == Size::Bytes(4096));
         assert!(
-            matches!(said("ALTER SYSTEM ALTER TIER dram SET (budget = '10%')"), TierCommand::Budget(name, _) if name == "dram")
+            matches!(said("ALTER SYSTEM ALTER TIER dram SET (budget = '10%')"), TierCommand::Set { name, budget: Some(_), rate_limit: None } if name == "dram")
         );
+        let both = said("alter system alter tier nvm set (rate_limit = '100MiB', budget = 4096)");
+        let (budget, rate) = (Some(Size::Bytes(4096)), Some(Size::Bytes(100 << 20)));
+        assert!(matches!(both, TierCommand::Set { budget: b, rate_limit: r, .. } if (b, r) == (budget, rate)));
         assert!(matches!(said("alter system drain tier nvm"), TierCommand::Drain(name) if name == "nvm"));
         assert!(matches!(said("alter system resume tier nvm;"), TierCommand::Resume(_)));
         assert!(matches!(said("alter system drop tier \"nvm\""), TierCommand::Drop(_)));
@@ -170,7 +182,7 @@ mod tests {
             ("alter system add tier a with (capacity = 'lots')", "is not a size"),
             ("alter system add tier a with (capacity = 1, capacity = 2)", "given twice"),
             ("alter system add tier a with (capacity = 1, kind = 'nvm')", "no option kind"),
-            ("alter system alter tier a set (capacity = 1)", "no option capacity"),
+            ("alter system alter tier a set (capacity = 1)", "no option capacity; there are budget and rate_limit"),
             ("alter system alter tier a set budget = 1", "Expected: ("),
             ("alter system move tier a", "SET tiering"),
         ] {

@@ -265,6 +265,10 @@ fn time(name: &str) -> Field {
     Field::new(name, DataType::Timestamp(TimeUnit::Microsecond, Some("+00:00".into())), false)
 }
 
+fn optional_time(name: &str) -> Field {
+    time(name).with_nullable(true)
+}
+
 fn texts<T>(items: &[T], value: impl Fn(&T) -> String) -> ArrayRef {
     Arc::new(items.iter().map(|i| Some(value(i))).collect::<StringViewArray>())
 }
@@ -296,4 +300,9 @@ fn flags<T>(items: &[T], value: impl Fn(&T) -> bool) -> ArrayRef {
 fn times<T>(items: &[T], unix_us: impl Fn(&T) -> u64) -> ArrayRef {
     let values: Vec<i64> = items.iter().map(|i| i64::try_from(unix_us(i)).unwrap_or(i64::MAX)).collect();
     Arc::new(TimestampMicrosecondArray::from(values).with_timezone("+00:00"))
+}
+
+fn optional_times<T>(items: &[T], unix_us: impl Fn(&T) -> Option<u64>) -> ArrayRef {
+    let value = |item| unix_us(item).map(|us| i64::try_from(us).unwrap_or(i64::MAX));
+    Arc::new(items.iter().map(value).collect::<TimestampMicrosecondArray>().with_timezone("+00:00"))
 }

@@ -1,7 +1,8 @@
 //! `system.tiers`: one row per tier, fastest first.
 
+use super::{Batches, Live, Wanted, count, counts, flag, flags, in_batches};
 use super::{
-    Batches, Live, Wanted, count, counts, flag, flags, in_batches, optional_count, optional_counts, text, texts,
+    optional_count, optional_counts, optional_text, optional_texts, optional_time, optional_times, text, texts,
 };
 use crate::error::Result;
 use arrow::datatypes::Field;
@@ -19,6 +20,10 @@ pub(super) fn fields() -> Vec<Field> {
         count("stored_bytes"),
         count("segments"),
         optional_count("read_gap_bytes"),
+        optional_count("rate_limit_bytes_per_s"),
+        optional_time("failing_since"),
+        optional_time("retry_at"),
+        optional_text("last_error"),
     ]
 }
 
@@ -36,6 +41,10 @@ pub(super) fn rows(live: Live, _: Wanted) -> Result<Batches> {
             counts(tiers, |t| t.stored_bytes),
             counts(tiers, |t| t.segments),
             optional_counts(tiers, |t| t.read_gap_bytes),
+            optional_counts(tiers, |t| t.rate_limit_bytes_per_s),
+            optional_times(tiers, |t| t.failing.as_ref().map(|failing| failing.since_unix_us)),
+            optional_times(tiers, |t| t.failing.as_ref().map(|failing| failing.retry_unix_us)),
+            optional_texts(tiers, |t| t.failing.as_ref().map(|failing| failing.error.clone())),
         ]
     }))
 }

@@ -6,6 +6,7 @@ use axum::Json;
 use axum::extract::rejection::JsonRejection;
 use axum::extract::{Path, State};
 use serde::{Deserialize, Serialize};
+use terrace_tier_store::migrate::Failing;
 use terrace_tier_store::placement::TierState;
 use terrace_tier_store::store::{TierInfo, TierOrder};
 
@@ -22,6 +23,10 @@ pub struct Tier {
     emulated: bool,
     description: String,
     state: TierState,
+    /// What the loop's own moves read from its device, and write to it; `null`: no limit.
+    rate_limit_bytes_per_s: Option<u64>,
+    /// Why moves to and from it pause; `null` while its device is well.
+    failing: Option<Failing>,
     /// `null`: no limit.
     budget_bytes: Option<u64>,
     used_bytes: u64,
@@ -42,6 +47,8 @@ impl Tier {
             emulated: info.emulated,
             description: info.description,
             state: info.state,
+            rate_limit_bytes_per_s: info.rate_limit_bytes_per_s,
+            failing: info.failing,
             budget_bytes: limit(info.budget_bytes),
             used_bytes: info.used_bytes,
             placed_bytes: info.placed_bytes,
@@ -61,6 +68,8 @@ fn limit(bytes: u64) -> Option<u64> {
 pub struct TierChange {
     /// The new budget; a percentage is of the bytes of all sealed data.
     budget: Option<Size>,
+    /// Bytes per second that the loop's own moves read from its device, and write to it, at most; 0: no limit.
+    rate_limit: Option<Size>,
     /// True: it takes nothing more, and what lies there leaves. False: it takes segments again.
     draining: Option<bool>,
 }
@@ -112,7 +121,7 @@ pub async fn drop_one(State(state): State<Arc<AppState>>, Path(name): Path<Strin
         .await
 }
 
-/// `PUT /api/v1/tiers/{name}`: sets the budget, drains or resumes, and answers with the tier as it is then. Segments that
+/// `PUT /api/v1/tiers/{name}`: sets budget and rate, drains or resumes, and answers with the tier as it is then. Segments that
 /// no longer fit leave at once, those of a drained tier in epochs; until then the tier takes nothing new.
 pub async fn change(
     State(state): State<Arc<AppState>>,
@@ -124,6 +133,10 @@ pub async fn change(
         .blocking(move |state| {
             find(state, &name)?;
             let (store, tiering) = (state.store(), state.store().tiering());
+            if let Some(rate) = change.rate_limit {
+                tiering.set_rate_limit(&name, rate)?;
+                tracing::info!(tier = %name, %rate, "rate limit changed over HTTP");
+            }
             if let Some(budget) = change.budget {
                 let bytes = budget.resolve(store.data_bytes());
                 tiering.set_budget(&name, bytes)?;

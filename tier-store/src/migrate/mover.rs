@@ -66,24 +66,48 @@ pub enum Outcome {
     Gone,
 }
 
+/// Why a move failed, and where.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{error}")]
+pub struct Failed {
+    /// The tier that was asked: the home for what it should have read, the target for what it should have stored.
+    pub at: TierId,
+    /// What it said.
+    pub error: Error,
+}
+
+impl From<Failed> for Error {
+    fn from(failed: Failed) -> Self {
+        failed.error
+    }
+}
+
+/// What a move came to; nothing changed where it failed.
+pub type Moved = std::result::Result<Outcome, Failed>;
+
+/// An error as one of a tier's.
+fn at(tier: TierId) -> impl Fn(Error) -> Failed {
+    move |error| Failed { at: tier, error }
+}
+
 /// Moves one segment, without waiting for room. `tiers` are the byte-addressable tiers in order of [`TierId`]; the id after
 /// the last of them is the home. Errors: what reading the home or storing the copy says; nothing changed then.
-pub fn try_move(tiers: &[Arc<dyn MemoryTier>], home: &dyn HomeTier, relocation: &Relocation) -> Result<Outcome> {
+pub fn try_move(tiers: &[Arc<dyn MemoryTier>], home: &dyn HomeTier, relocation: &Relocation) -> Moved {
     let Relocation { chunk, column, from, to } = relocation;
-    let segment = segment_of(chunk, *column)?;
+    let (segment, home_id) = (segment_of(chunk, *column).map_err(at(*to))?, TierId(tiers.len() as u8));
     let current = segment.resident.load_full();
-    let at = current.as_ref().map_or(TierId(tiers.len() as u8), |resident| resident.tier.id());
-    if at == *to {
+    let lies = current.as_ref().map_or(home_id, |resident| resident.tier.id());
+    if lies == *to {
         return Ok(Outcome::Moved);
     }
-    if at != *from {
-        return Ok(Outcome::Stale(at));
+    if lies != *from {
+        return Ok(Outcome::Stale(lies));
     }
     let Some(target) = tiers.get(usize::from(to.0)) else {
         // The copy may be the only good one.
-        home.check(chunk)?;
-        if let Some(damage) = chunk.damage(*column) {
-            return Err(damage);
+        home.check(chunk).map_err(at(home_id))?;
+        if let Some(error) = chunk.damage(*column) {
+            return Err(Failed { at: home_id, error });
         }
         return Ok(swapped(tiers, segment, &current, None));
     };
@@ -95,17 +119,21 @@ pub fn try_move(tiers: &[Arc<dyn MemoryTier>], home: &dyn HomeTier, relocation: 
         return Ok(Outcome::Full);
     }
     match &current {
-        Some(resident) => put(tiers, target.as_ref(), relocation, &resident.bytes.buffer, &current),
-        None => match home.read(chunk, &[*column])?.first() {
+        Some(resident) => put(tiers, target.as_ref(), relocation, &resident.bytes.buffer, &current).map_err(at(*to)),
+        None => match home.read(chunk, &[*column]).map_err(at(home_id))?.first() {
             Some(read) => try_promote(tiers, relocation, read),
-            None => Err(Error::Cancelled),
+            None => Err(Failed { at: home_id, error: Error::Cancelled }),
         },
     }
 }
 
 /// Brings a segment from home to a tier where its stored bytes, verified and decompressed, are at hand. Otherwise as
 /// [`try_move`].
-pub fn try_promote(tiers: &[Arc<dyn MemoryTier>], relocation: &Relocation, read: &ReadColumn) -> Result<Outcome> {
+pub fn try_promote(tiers: &[Arc<dyn MemoryTier>], relocation: &Relocation, read: &ReadColumn) -> Moved {
+    promote(tiers, relocation, read).map_err(at(relocation.to))
+}
+
+fn promote(tiers: &[Arc<dyn MemoryTier>], relocation: &Relocation, read: &ReadColumn) -> Result<Outcome> {
     let Relocation { chunk, column, to, .. } = relocation;
     if !Arc::ptr_eq(chunk, &read.chunk) || *column != read.column {
         return Err(Error::Invalid(format!("{} was to be moved, not what was read", chunk.place(*column))));

@@ -1,9 +1,13 @@
-//! A plan of moves, carried out in order, at a bounded rate, until done or cancelled.
+//! A plan of moves, carried out in order, at the rates of their devices, until done or cancelled.
 //!
 //! What comes from one chunk is read together, also where it is not next: see [`LOOK_AHEAD`].
 //! A move whose target is full is tried again after the others, which may free room for it. When no move can go on, a
 //! demotion in the way drops its copy and takes it from the home later; failing that the queue waits, for a bounded
 //! time, until readers let go of old copies. Every state in between is a valid placement.
+//! Moves to and from a device that fails are given up without being tried, but for one after each pause: see
+//! [`super::health`].
+
+mod admission;
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -13,7 +17,9 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
+use super::health::Health;
 use super::mover::{HomeTier, Outcome, Relocation, try_move, try_promote};
+use super::pace::{Pace, Rates};
 use crate::clock::Clock;
 use crate::io::{Priority, give_way};
 use crate::tier::ssd::ReadColumn;
@@ -64,12 +70,14 @@ pub struct MoveQueue<'a> {
     pub tiers: &'a [Arc<dyn MemoryTier>],
     /// Where every segment has its durable bytes.
     pub home: &'a dyn HomeTier,
+    /// Which devices fail; told what moves find.
+    pub health: &'a Health,
     /// Time for rate and patience.
     pub clock: &'a dyn Clock,
     /// Set to stop before the next move.
     pub cancel: &'a AtomicBool,
-    /// Bytes copied per second at most; `None`: as fast as it goes. Meant for a crew of one.
-    pub bytes_per_s: Option<u64>,
+    /// What devices read and write per second at most. Meant for a crew of one.
+    pub rates: &'a Rates,
     /// How long to wait for readers to release room while nothing else can go on.
     pub patience: Duration,
     /// Who does it.
@@ -86,7 +94,7 @@ struct Shift<F> {
     /// Moves in a row whose target was full.
     full: usize,
     waited: Duration,
-    free_at_us: u64,
+    pace: Pace,
     /// Bytes copied so far, and moves ended.
     progress: (u64, u64),
     ended: F,
@@ -103,7 +111,8 @@ impl MoveQueue<'_> {
     /// Returns when all have ended.
     pub fn run(&self, moves: &[Relocation], ended: impl FnMut(usize, Verdict) + Send) {
         let pending = moves.iter().cloned().enumerate().collect();
-        let shift = Shift { pending, busy: 0, full: 0, waited: Duration::ZERO, free_at_us: 0, progress: (0, 0), ended };
+        let shift =
+            Shift { pending, busy: 0, full: 0, waited: Duration::ZERO, pace: Pace::default(), progress: (0, 0), ended };
         let (shift, changed) = (Mutex::new(shift), Condvar::new());
         let work = &|| self.work(&shift, &changed);
         std::thread::scope(|scope| {
@@ -161,7 +170,7 @@ impl MoveQueue<'_> {
             while bytes < ENOUGH.0
                 && moves < ENOUGH.1
                 && !shift.pending.is_empty()
-                && shift.free_at_us <= self.clock.now_us()
+                && self.next(&shift).1 <= self.clock.now_us()
                 && self.clock.now_us() < until_us
             {
                 self.step(&mut shift, changed);
@@ -180,19 +189,22 @@ impl MoveQueue<'_> {
             self.wait_for_room(shift);
             return;
         }
-        let batch = batch(&mut shift.pending, TierId(self.tiers.len() as u8));
-        let copies = batch.iter().any(|(_, relocation)| usize::from(relocation.to.0) < self.tiers.len());
-        // What is only dropped takes no time, and is given up too.
-        let start_us = self.clock.now_us().max(if copies { shift.free_at_us } else { 0 });
+        let (first, start_us) = self.next(shift);
+        let batch = batch(&mut shift.pending, first, self.home_id());
+        let Some((batch, tries)) = self.admit(batch, shift) else { return };
+        // What is read at once waits for all of its targets.
+        let starts = batch.iter().map(|(_, relocation)| shift.pace.start_us(relocation, self.home_id()));
+        let start_us = starts.fold(start_us, u64::max).max(self.clock.now_us());
         shift.busy += 1;
         let ended = MutexGuard::unlocked(shift, || self.carry_safely(batch, start_us));
         shift.busy -= 1;
-        let mut copied_bytes = 0;
+        tries.into_iter().for_each(|tier| self.health.end(self.name(tier)));
         for ((number, relocation), verdict) in ended {
             match verdict {
                 Some(verdict) => {
-                    if copies && matches!(verdict, Verdict::Done { .. }) {
-                        copied_bytes += relocation.bytes();
+                    if relocation.to < self.home_id() && matches!(verdict, Verdict::Done { .. }) {
+                        shift.progress.0 += relocation.bytes();
+                        shift.pace.charge(self.rates, &relocation, (self.home_id(), start_us));
                     }
                     (shift.full, shift.waited) = (0, Duration::ZERO);
                     shift.progress.1 += 1;
@@ -204,11 +216,23 @@ impl MoveQueue<'_> {
                 }
             }
         }
-        shift.progress.0 += copied_bytes;
-        if let Some(rate) = self.bytes_per_s.filter(|_| copied_bytes > 0) {
-            shift.free_at_us = shift.free_at_us.max(start_us) + copied_bytes.saturating_mul(1_000_000) / rate.max(1);
-        }
         changed.notify_all();
+    }
+
+    /// The first move whose devices are free, else the one whose devices are soonest, and when that is.
+    fn next<F>(&self, shift: &Shift<F>) -> (usize, u64) {
+        let now_us = self.clock.now_us();
+        let mut soonest = (0, u64::MAX);
+        for (at, (_, relocation)) in shift.pending.iter().enumerate().take(LOOK_AHEAD) {
+            let start_us = shift.pace.start_us(relocation, self.home_id());
+            if start_us < soonest.1 {
+                soonest = (at, start_us);
+            }
+            if start_us <= now_us {
+                break;
+            }
+        }
+        soonest
     }
 
     /// As [`Self::carry`]; a defect in one move leaves the crew whole, which waits for all of its members.
@@ -237,6 +261,7 @@ impl MoveQueue<'_> {
                 Some(read) => try_promote(self.tiers, &relocation, read),
                 None => try_move(self.tiers, self.home, &relocation),
             };
+            self.note(&relocation, &outcome);
             let verdict = match outcome {
                 Ok(Outcome::Moved) => {
                     Some(Verdict::Done { took_us: read_us + self.clock.now_us().saturating_sub(start_us) })
@@ -308,7 +333,11 @@ impl MoveQueue<'_> {
 
     /// Takes one demotion between full tiers off its tier: its copy is dropped now and made again from the home.
     fn unblock(&self, pending: &mut VecDeque<Numbered>) -> bool {
-        let home = TierId(self.tiers.len() as u8);
+        let home = self.home_id();
+        // What lies there could not be read until it works again.
+        if self.health.failing(self.home.name()).is_some() {
+            return false;
+        }
         let Some((_, stuck)) = pending.iter_mut().find(|(_, r)| r.from < r.to && r.from != home) else { return false };
         let drop_copy = Relocation { to: home, ..stuck.clone() };
         let moved = try_move(self.tiers, self.home, &drop_copy);
@@ -321,8 +350,13 @@ impl MoveQueue<'_> {
         let name = self.name(relocation.to);
         let Some(tier) = self.tiers.get(usize::from(relocation.to.0)) else { return format!("{name} is full") };
         let account = tier.account();
+        let home = self.home.name();
+        let why = match self.health.failing(home) {
+            Some(_) => format!("no copy is dropped to make room while {home} is failing"),
+            None => "old copies are still being read".to_owned(),
+        };
         format!(
-            "{name} is full: {} of {} bytes in use, {} needed; old copies are still being read",
+            "{name} is full: {} of {} bytes in use, {} needed; {why}",
             account.used_bytes(),
             account.limit_bytes(),
             tier.charged_bytes(relocation.bytes() as usize)
@@ -333,14 +367,18 @@ impl MoveQueue<'_> {
         self.tiers.get(usize::from(tier.0)).is_some_and(|tier| tier.account().is_closed())
     }
 
+    fn home_id(&self) -> TierId {
+        TierId(self.tiers.len() as u8)
+    }
+
     fn name(&self, tier: TierId) -> &str {
         self.tiers.get(usize::from(tier.0)).map_or(self.home.name(), |tier| tier.name())
     }
 }
 
-/// The next move, and what else of its chunk is to come from home soon.
-fn batch(pending: &mut VecDeque<Numbered>, home: TierId) -> Vec<Numbered> {
-    let mut batch: Vec<Numbered> = pending.pop_front().into_iter().collect();
+/// The move at a position, and what else of its chunk is to come from home soon.
+fn batch(pending: &mut VecDeque<Numbered>, first: usize, home: TierId) -> Vec<Numbered> {
+    let mut batch: Vec<Numbered> = pending.remove(first).into_iter().collect();
     let Some((_, first)) = batch.first().filter(|(_, first)| first.from == home && first.to < home) else {
         return batch;
     };

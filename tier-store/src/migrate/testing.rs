@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 use arrow::buffer::Buffer;
@@ -45,6 +45,8 @@ pub(crate) struct FakeHome {
     files: Mutex<HashMap<(TableId, ChunkId), Vec<u8>>>,
     /// What calibration measures.
     pub(crate) disk: Option<(tempfile::TempDir, SsdTier)>,
+    /// Its device does not read.
+    pub(crate) fails: AtomicBool,
     /// Columns read so far.
     pub(crate) reads: AtomicU64,
     /// Reads so far, of however many columns.
@@ -53,8 +55,8 @@ pub(crate) struct FakeHome {
 
 impl Default for FakeHome {
     fn default() -> Self {
-        let (reads, calls) = (AtomicU64::new(0), AtomicU64::new(0));
-        Self { account: Account::new("ssd", u64::MAX), files: Mutex::default(), disk: None, reads, calls }
+        let (reads, calls, fails) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
+        Self { account: Account::new("ssd", u64::MAX), files: Mutex::default(), disk: None, fails, reads, calls }
     }
 }
 
@@ -120,6 +122,9 @@ impl HomeTier for FakeHome {
     fn read(&self, chunk: &Arc<Chunk>, columns: &[usize]) -> Result<Vec<ReadColumn>> {
         self.calls.fetch_add(1, Ordering::Relaxed);
         self.reads.fetch_add(columns.len() as u64, Ordering::Relaxed);
+        if self.fails.load(Ordering::Relaxed) {
+            return Err(Error::io("read", "/dev/nvme0n1", &std::io::Error::from_raw_os_error(libc::EIO)));
+        }
         let files = self.files.lock();
         let file = files.get(&(chunk.table, chunk.id)).ok_or_else(|| Error::Unsupported("no such file".into()))?;
         let column = |column: &usize| {

@@ -55,7 +55,7 @@ impl Tiering {
             return Err(Error::Invalid(format!("no segment of {table} is in this scope; its chunks are {chunks}")));
         }
         let mut flips = Flips::new(&drawn.inputs, self.shared.options.effort);
-        let note = self.note(found);
+        let (note, failing) = (self.note(found), self.failing_tiers(&drawn.inputs));
         for at in &wanted {
             let Some((mut explanation, names)) = explainer.explain(*at).zip(drawn.names(&tables, *at)) else {
                 continue;
@@ -72,6 +72,7 @@ impl Tiering {
             if let Some(note) = &note {
                 explanation.why = format!("{note}: {}", explanation.why);
             }
+            explanation.why += &failing;
             let (_, chunk, column) = drawn.origins.get(*at).copied().unwrap_or_default();
             explanations.push(((chunk, column), explanation));
         }
@@ -161,7 +162,17 @@ impl Tiering {
             (0..origins.len()).map(|at| origin_table(tables, &origins, at).is_some_and(weighed)).collect();
         let basis = self.shared.mark(&mut inputs, host.last_epoch()? + 1);
         let held = set_aside(&mut inputs, &mut origins, &kept);
-        Drawn::new((inputs, origins, held, basis), self.shared.policy.as_ref(), self.shared.options.effort)
+        Drawn::new((inputs, origins, held, basis), self.shared.policy.as_ref(), self.shared.work())
+    }
+
+    /// Which devices fail, as the end of a sentence.
+    fn failing_tiers(&self, inputs: &Inputs) -> String {
+        let is_failing = |name: &&str| self.shared.health.failing(name).is_some();
+        let names: Vec<&str> = inputs.tiers.iter().map(|tier| tier.name.as_str()).filter(is_failing).collect();
+        match names.as_slice() {
+            [] => String::new(),
+            names => format!("; moves to and from {} pause, as the device fails", names.join(" and ")),
+        }
     }
 
     /// Why the loop does not move a table, or not by costs.

@@ -63,6 +63,19 @@ impl Duty {
         }
     }
 
+    /// The same while moves to and from some tiers pause: nothing goes there, and what lies there stays, or drops its copy and
+    /// is at home. A segment that rules leave nothing else stays where it is.
+    pub(crate) fn during_pause(self, paused: TierMask, current: TierId, home: TierId) -> Self {
+        if paused == 0 {
+            return self;
+        }
+        let stays = paused & bit(current) != 0;
+        let open = bit(home) | if stays { bit(current) } else { !paused };
+        let within = |mask: TierMask| if mask & open == 0 { bit(current) } else { mask & open };
+        let preferred = self.preferred.filter(|tier| bit(*tier) & open != 0);
+        Self { allowed: within(self.allowed), spare: within(self.spare), preferred, ..self }
+    }
+
     /// True when it must not be at its home alone, which is tier `home`.
     pub fn needs_memory(&self, home: TierId) -> bool {
         !self.allows(home)
@@ -250,6 +263,24 @@ mod tests {
         assert_eq!(duty(&[(Prefer, "nvm")]).without(0b010).preferred, None);
         assert_eq!(duty(&[(Exclude, "ssd")]).without(0b010).only(), Some(TierId(0)));
         assert_eq!(duty(&[(Pin, "dram")]).without(0), duty(&[(Pin, "dram")]));
+    }
+
+    #[test]
+    fn nothing_goes_to_a_paused_tier_or_leaves_it_but_for_home() {
+        use RuleKind::{Exclude, Pin, Prefer};
+        let (dram, nvm) = (TierId(0), TierId(1));
+        let paused = |duty: Duty, at: TierId| duty.during_pause(0b010, at, HOME).allowed & 0b111;
+        let at_each = |duty: Duty| [dram, nvm, HOME].map(|at| paused(duty, at));
+        assert_eq!(at_each(duty(&[])), [0b101, 0b110, 0b101]);
+        assert_eq!(at_each(duty(&[(Pin, "nvm")])), [0b001, 0b010, 0b100], "stays until it can go");
+        assert_eq!(at_each(duty(&[(Pin, "dram")])), [0b001, 0b010, 0b001]);
+        assert_eq!(at_each(duty(&[(Exclude, "ssd")])), [0b001, 0b010, 0b001]);
+        let home = |duty: Duty, at: TierId| duty.during_pause(0b100, at, HOME).allowed & 0b111;
+        assert_eq!([dram, nvm, HOME].map(|at| home(duty(&[]), at)), [0b111, 0b111, 0b100]);
+        assert_eq!(home(duty(&[(Pin, "dram")]), HOME), 0b100);
+        assert_eq!(duty(&[(Prefer, "nvm")]).during_pause(0b010, dram, HOME).preferred, None);
+        assert_eq!(duty(&[(Prefer, "nvm")]).during_pause(0b010, nvm, HOME).preferred, Some(nvm));
+        assert_eq!(duty(&[]).during_pause(0, nvm, HOME), duty(&[]));
     }
 
     #[test]

@@ -22,7 +22,7 @@ use super::policy::{Decision, Policy, PolicyKind, Why};
 use super::record::TierPrice;
 use super::reserve::{Reserved, reserve};
 use super::rest::choose_rest;
-use super::solver::{Effort, Instance, Method};
+use super::solver::{Instance, Method, Work};
 use super::words::{bytes, figure, over_budget, time};
 use crate::error::{Error, Result};
 use crate::heat::decay::{SegmentHeat, SegmentKey};
@@ -159,19 +159,23 @@ impl EpochPlan {
 }
 
 /// Plans one epoch with the policy `optimal`; see [`plan_by`].
-pub fn plan(inputs: &Inputs, effort: Effort) -> Result<EpochPlan> {
-    plan_by(PolicyKind::Optimal.policy(0).as_ref(), inputs, effort)
+pub fn plan<'a>(inputs: &Inputs, work: impl Into<Work<'a>>) -> Result<EpochPlan> {
+    plan_by(PolicyKind::Optimal.policy(0).as_ref(), inputs, work)
 }
 
 /// Plans one epoch. Fails with [`Error::Invalid`] without tiers, with too many, or when costs are not numbers.
-pub fn plan_by(policy: &dyn Policy, inputs: &Inputs, effort: Effort) -> Result<EpochPlan> {
+pub fn plan_by<'a>(policy: &dyn Policy, inputs: &Inputs, work: impl Into<Work<'a>>) -> Result<EpochPlan> {
+    plan_within(policy, inputs, work.into())
+}
+
+fn plan_within(policy: &dyn Policy, inputs: &Inputs, work: Work<'_>) -> Result<EpochPlan> {
     let tiers = inputs.tiers.len();
     if tiers == 0 || tiers > MAX_TIERS {
         return Err(Error::Invalid(format!("placement works on 1 to {MAX_TIERS} tiers, not on {tiers}")));
     }
     let (instance, times) = instance(inputs);
     let reserved = reserve(inputs, |segment, tier| instance.cost(segment, usize::from(tier.0)));
-    let Decision { solution, scores } = choose_rest(policy, inputs, &instance, &reserved, effort)?;
+    let Decision { solution, scores } = choose_rest(policy, inputs, &instance, &reserved, work)?;
     let pick = |row: &[f64], tier: usize| row.get(tier).copied().unwrap_or(0.0);
     let (mut before_us, mut after_us) = (0.0, 0.0);
     let mut moves = Vec::new();

@@ -7,7 +7,7 @@ use super::explain::Explainer;
 use super::hold::Basis;
 use super::policy::{Policy, PolicyKind};
 use super::record::{EpochRecord, MoveRecord, MoveStatus, TierPrice};
-use super::solver::Effort;
+use super::solver::Work;
 use super::survey::Origin;
 use super::tiering::TableSnapshot;
 use crate::error::Result;
@@ -65,9 +65,9 @@ impl Drawn {
     pub(super) fn new(
         (inputs, origins, held, basis): (Inputs, Vec<Origin>, Vec<u64>, Basis),
         policy: &dyn Policy,
-        effort: Effort,
+        work: Work<'_>,
     ) -> Result<Self> {
-        let plan = plan_by(policy, &inputs, effort)?;
+        let plan = plan_by(policy, &inputs, work)?;
         Ok(Self { inputs, origins, plan, policy: policy.kind(), basis, held })
     }
 

@@ -25,7 +25,7 @@ impl Needs {
         let tiers = tier_names(host).into_iter().zip(budgets).zip(kinds);
         let tiers =
             tiers.map(|((name, budget_bytes), kind)| TierInput { name, budget_bytes, cost: TierCost::typical(kind) });
-        let (mut inputs, _) = survey(host, tables, tiers.collect(), (1.0, None), &|_| SegmentHeat::default());
+        let (mut inputs, _) = survey(host, tables, tiers.collect(), (1.0, None, 0), &|_| SegmentHeat::default());
         let home = inputs.home();
         inputs.segments.retain(|segment| segment.duty.needs_memory(home));
         Self { inputs }

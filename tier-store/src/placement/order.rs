@@ -167,7 +167,7 @@ impl Tiering {
         }
         // Whatever the policy: what is ordered is done at the least cost.
         let optimal = PolicyKind::Optimal.policy(0);
-        let drawn = Drawn::new((inputs, origins, held, basis), optimal.as_ref(), shared.options.effort)?;
+        let drawn = Drawn::new((inputs, origins, held, basis), optimal.as_ref(), shared.work())?;
         task.check_plan(&drawn, &wishes)?;
         let request = EpochRequest::now(task.text());
         let solve_us = shared.clock.now_us().saturating_sub(start_us);

@@ -176,7 +176,8 @@ pub struct EpochRecord {
     pub bound_us: f64,
     /// (objective - bound) / objective; 0 = proven optimal.
     pub gap: f64,
-    /// "lagrange", or "greedy" when the solver gave up; "ranked" under other policies than "optimal".
+    /// "lagrange", or "greedy" when the solver gave up; "lagrange until deadline" or "greedy at deadline" where its time was
+    /// over; "ranked" under other policies than "optimal".
     pub solver: String,
     /// Name of the policy that decided.
     #[serde(default = "optimal")]

@@ -3,16 +3,19 @@
 //! A multiple-choice knapsack with several capacities. Steps: prices per byte of each tier that maximise the Lagrangian
 //! bound ([`dual`]); a feasible choice near the one that these prices make ([`round`]); and
 //! an exact search over the few segments that are closest to indifferent ([`exact`]). The bound proves how far from
-//! optimal the answer can be. A pure function: no clock, no randomness; effort is bounded by counts.
+//! optimal the answer can be. A pure function, no randomness; effort is bounded by counts, and by a [`deadline`] where there
+//! is one.
 //!
 //! Why a bound is cheap: at the best prices only about as many segments are undecided as there are capacities, so the
 //! gap of 100,000 segments is that of a handful.
 
+mod deadline;
 mod dual;
 mod exact;
 mod peak;
 mod round;
 
+pub use deadline::{Deadline, Work};
 use round::Rounded;
 
 use crate::error::{Error, Result};
@@ -48,8 +51,12 @@ impl Default for Effort {
 pub enum Method {
     /// Prices, rounding, exact search.
     Lagrange,
+    /// The same, as far as it came until the deadline.
+    LagrangeUntilDeadline,
     /// By falling benefit per byte, after the first way failed.
     Greedy,
+    /// The same, as the deadline left no time for anything else.
+    GreedyAtDeadline,
     /// In an order that a policy gave; see [`judge`].
     Ranked,
 }
@@ -59,7 +66,9 @@ impl Method {
     pub fn name(self) -> &'static str {
         match self {
             Self::Lagrange => "lagrange",
+            Self::LagrangeUntilDeadline => "lagrange until deadline",
             Self::Greedy => "greedy",
+            Self::GreedyAtDeadline => "greedy at deadline",
             Self::Ranked => "ranked",
         }
     }
@@ -229,9 +238,14 @@ impl Choice {
     }
 }
 
-/// Solves `instance`. `prices` from an earlier, similar instance speed it up. The answer is always feasible. Fails with
-/// [`Error::Invalid`] on an instance of a wrong shape or with numbers that are none.
-pub fn solve(instance: &Instance, prices: Option<&[f64]>, effort: Effort) -> Result<Solution> {
+/// Solves `instance`. `prices` from an earlier, similar instance speed it up. The answer is always feasible; at a deadline it
+/// is the best so far, made feasible. Fails with [`Error::Invalid`] on an instance of a wrong shape or with numbers that are
+/// none.
+pub fn solve<'a>(instance: &Instance, prices: Option<&[f64]>, work: impl Into<Work<'a>>) -> Result<Solution> {
+    solve_within(instance, prices, work.into())
+}
+
+fn solve_within(instance: &Instance, prices: Option<&[f64]>, work: Work<'_>) -> Result<Solution> {
     instance.validate()?;
     let mut instance = std::borrow::Cow::Borrowed(instance);
     if instance.capacities.last().is_some_and(|home| *home != f64::INFINITY)
@@ -239,22 +253,34 @@ pub fn solve(instance: &Instance, prices: Option<&[f64]>, effort: Effort) -> Res
     {
         *home = f64::INFINITY;
     }
-    let dual = dual::maximise(&instance, prices, effort.evaluations);
-    let (prices, mut bound) = dual.unwrap_or_else(|| (vec![0.0; instance.tiers()], f64::NEG_INFINITY));
+    if work.is_over() {
+        let choice = greedy(&instance);
+        return Ok(proven(&instance, choice, least(&instance), Method::GreedyAtDeadline));
+    }
+    let dual = dual::maximise(&instance, prices, work);
+    let (prices, bound) = dual.unwrap_or_else(|| (vec![0.0; instance.tiers()], f64::NEG_INFINITY));
     let Rounded { mut choice, mut room, regrets } = round::by_prices(&instance, &prices);
     round::fill(&instance, &mut choice, &mut room);
-    let exact = exact::improve(&instance, &prices, &regrets, (&mut choice, room), effort.nodes);
-    let (mut method, mut objective) = (Method::Lagrange, instance.objective(&choice));
-    if !bound.is_finite() || !objective.is_finite() || !instance.fits(&choice) {
-        method = Method::Greedy;
-        choice = greedy(&instance);
-        objective = instance.objective(&choice);
-        bound = least(&instance);
+    let end = exact::improve(&instance, &prices, &regrets, (&mut choice, room), work);
+    if !bound.is_finite() || !instance.is_feasible(&choice) {
+        let choice = greedy(&instance);
+        return Ok(Solution { prices, ..proven(&instance, choice, least(&instance), Method::Greedy) });
     }
-    // A search that went through every choice is its own proof. Rounding may lift the bound by the last bits.
-    bound = if exact && method == Method::Lagrange { objective } else { bound.min(objective) };
-    let gap = gap(objective, bound);
-    Ok(Solution { choice, objective, bound, gap, prices, method })
+    let (method, bound) = match end {
+        // A search that went through every choice is its own proof.
+        exact::End::Proven => (Method::Lagrange, instance.objective(&choice)),
+        exact::End::Effort => (Method::Lagrange, bound),
+        exact::End::Deadline => (Method::LagrangeUntilDeadline, bound),
+    };
+    Ok(Solution { prices, ..proven(&instance, choice, bound, method) })
+}
+
+/// A feasible choice with its bound, which rounding may have lifted by the last bits; prices are 0.
+fn proven(instance: &Instance, choice: Vec<u8>, bound: f64, method: Method) -> Solution {
+    let objective = instance.objective(&choice);
+    let bound = bound.min(objective);
+    let (gap, prices) = (gap(objective, bound), vec![0.0; instance.tiers()]);
+    Solution { choice, objective, bound, gap, prices, method }
 }
 
 /// By falling benefit per byte, the room that is left filled up. Always feasible.
@@ -266,13 +292,38 @@ pub fn greedy(instance: &Instance) -> Vec<u8> {
 }
 
 /// How good a feasible choice made elsewhere is: the bound is that of [`solve`], prices are 0. Fails as [`solve`] does.
-pub fn judge(instance: &Instance, choice: Vec<u8>, effort: Effort) -> Result<Solution> {
+pub fn judge<'a>(instance: &Instance, choice: Vec<u8>, work: impl Into<Work<'a>>) -> Result<Solution> {
     instance.validate()?;
-    let found = dual::maximise(instance, None, effort.evaluations).map(|(_, bound)| bound);
-    let objective = instance.objective(&choice);
-    let bound = found.filter(|bound| bound.is_finite()).unwrap_or_else(|| least(instance)).min(objective);
-    let (gap, prices) = (gap(objective, bound), vec![0.0; instance.tiers()]);
-    Ok(Solution { choice, objective, bound, gap, prices, method: Method::Ranked })
+    let work = work.into();
+    let found = if work.is_over() { None } else { dual::maximise(instance, None, work) };
+    let bound = found.map(|(_, bound)| bound).filter(|bound| bound.is_finite()).unwrap_or_else(|| least(instance));
+    Ok(proven(instance, choice, bound, Method::Ranked))
+}
+
+/// A lower bound for an instance whose segments may be forbidden the home, as long as they may lie somewhere: the best of
+/// that without capacities, at `prices`, and at the best prices found where the home is open to all at so high a cost that
+/// it is no better than other tiers. At any prices it is a bound; those only have to be good.
+pub(super) fn bound(instance: &Instance, prices: &[f64], work: Work<'_>) -> f64 {
+    let tiers = instance.tiers();
+    let mut opened = instance.clone();
+    let worth = |(costs, bytes): (&[f64], &[f64])| {
+        let home = costs.last().copied().filter(|cost| cost.is_finite())?;
+        let saved =
+            costs.iter().zip(bytes).filter(|(_, bytes)| **bytes > 0.0).map(|(cost, bytes)| (home - cost) / bytes);
+        Some(saved.fold(0.0, f64::max))
+    };
+    let most = instance.rows().filter_map(worth).fold(0.0, f64::max);
+    for (costs, bytes) in opened.costs.chunks_exact_mut(tiers.max(1)).zip(instance.bytes.chunks_exact(tiers.max(1))) {
+        let dearest = costs.iter().zip(bytes).filter(|(cost, _)| cost.is_finite());
+        let dearest = dearest.map(|(cost, bytes)| cost + most * bytes).fold(0.0, f64::max);
+        if let Some(home) = costs.last_mut().filter(|home| home.is_infinite()) {
+            *home = 2.0 * dearest;
+        }
+    }
+    let found = if work.is_over() { None } else { dual::maximise(&opened, None, work) };
+    let at = |prices: &[f64]| dual::value(instance, prices);
+    let bounds = [Some(at(prices)), found.map(|(prices, _)| at(&prices)), Some(least(instance))];
+    bounds.into_iter().flatten().filter(|bound| bound.is_finite()).fold(f64::NEG_INFINITY, f64::max)
 }
 
 /// What it would cost without any capacity.

@@ -50,11 +50,12 @@ pub(super) fn survey(
     host: &dyn TieringHost,
     tables: &[TableSnapshot],
     tiers: Vec<TierInput>,
-    (payback_epochs, rates): (f64, Option<Rates>),
+    (payback_epochs, rates, paused): (f64, Option<Rates>, TierMask),
     heat: HeatOf<'_>,
 ) -> (Inputs, Vec<Origin>) {
     let (memory, names) = (host.memory_tiers(), tier_names(host));
     let (ranks, closed) = (Ranks::of(tables), closed_tiers(&memory));
+    let home = TierId(memory.len() as u8);
     let (mut segments, mut origins) = (Vec::new(), Vec::new());
     for (table, snapshot) in tables.iter().enumerate() {
         let scopes = scopes(&snapshot.rules, &names, &snapshot.chunks, &snapshot.statistics);
@@ -66,7 +67,9 @@ pub(super) fn survey(
                 let duty = scopes.duty(position, segment.column).renumbered(|rule| ranks.rank(table, rule));
                 let duty = duty.without(closed);
                 origins.push((table as u32, position as u32, column as u32));
-                segments.push(segment_input(&memory, (heat, rates), &entry.chunk, segment, duty));
+                let mut input = segment_input(&memory, (heat, rates), &entry.chunk, segment, duty);
+                input.duty = input.duty.during_pause(paused, input.current, home);
+                segments.push(input);
             }
         }
     }
@@ -75,8 +78,13 @@ pub(super) fn survey(
 
 /// Tiers that take nothing more.
 fn closed_tiers(memory: &[Arc<dyn MemoryTier>]) -> TierMask {
-    let closed = memory.iter().enumerate().filter(|(_, tier)| tier.account().is_closed());
-    closed.fold(0, |mask, (id, _)| mask | 1_u8.checked_shl(id as u32).unwrap_or(0))
+    mask(memory.iter().map(|tier| tier.account().is_closed()))
+}
+
+/// Those of the tiers, fastest first.
+pub(super) fn mask(tiers: impl Iterator<Item = bool>) -> TierMask {
+    let chosen = tiers.enumerate().filter(|(_, chosen)| *chosen);
+    chosen.fold(0, |mask, (id, _)| mask | 1_u8.checked_shl(id as u32).unwrap_or(0))
 }
 
 /// The rules of all tables in the order in which they were made.

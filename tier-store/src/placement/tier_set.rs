@@ -132,6 +132,7 @@ impl Tiering {
         shared.change_tiers(host, (names, Arc::new(tiers)), &mut rows, calibration)?;
         shared.share_memory(&memory, |most| most.saturating_sub(tier.memory_bytes()));
         shared.max_budget_bytes.lock().insert(tier.name().to_owned(), max_budget_bytes);
+        shared.health.forget(tier.name());
         shared.wake("a tier was added");
         Ok(())
     }
@@ -208,6 +209,7 @@ impl Tiering {
         shared.change_tiers(host, (names, Arc::new(left)), &mut rows, calibration)?;
         shared.share_memory(&memory, |most| most + tier.memory_bytes());
         shared.max_budget_bytes.lock().remove(name);
+        shared.tier_bytes_per_s.lock().remove(name);
         tracing::info!(tier = name, "a tier is dropped");
         shared.wake("a tier was dropped");
         Ok(())

@@ -28,17 +28,19 @@ use super::picture::Picture;
 use super::policy::{Policy, PolicyKind};
 use super::pressure::{self, Pressure};
 use super::record::{EpochRecord, EpochReport, MoveRecord, MoveStatus};
-use super::solver::Effort;
+use super::solver::{Deadline, Effort, Work};
+use super::survey::tier_names;
 use super::tier_set::Rows;
 use super::words::bytes;
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::heat::decay::{Heat, SegmentHeat, SegmentKey};
 use crate::io::{Priority, give_way};
-use crate::migrate::{Crew, HomeTier, MoveQueue, Relocation, Verdict};
+use crate::migrate::{Crew, Failing, Health, HomeTier, MoveQueue, Relocation, Verdict};
 use crate::table::{ChunkEntry, Rules, TableId, TableStatistics};
 use crate::tier::ssd::ReadColumn;
 use crate::tier::{Account, MemoryTiers};
+use crate::units::Size;
 
 /// A table as the loop sees it.
 #[derive(Debug, Clone)]
@@ -139,14 +141,18 @@ pub struct TieringOptions {
     pub payback_epochs: f64,
     /// How long a segment that moved should not turn back, and how firmly it is held.
     pub hold: HoldOptions,
-    /// Bytes per second that epochs of the loop itself copy at most; `None`: no limit.
+    /// Bytes per second that epochs of the loop itself read from a device, and write to it, at most; `None`: no limit.
     pub background_bytes_per_s: Option<u64>,
+    /// The same for some tiers, by name; 0: no limit.
+    pub tier_bytes_per_s: HashMap<String, u64>,
     /// How long a move waits for readers to release room.
     pub patience: Duration,
     /// The largest budget that [`Tiering::set_budget`] accepts, by name of tier; a tier not named has none.
     pub max_budget_bytes: HashMap<String, u64>,
     /// Work of the solver.
     pub effort: Effort,
+    /// Time that it may take for one plan: then the best so far is the answer.
+    pub solver_deadline: Duration,
     /// What decides where segments lie.
     pub policy: PolicyKind,
     /// What [`PolicyKind::Random`] draws from.
@@ -167,9 +173,11 @@ impl Default for TieringOptions {
             payback_epochs: 4.0,
             hold: HoldOptions::default(),
             background_bytes_per_s: Some(512 << 20),
+            tier_bytes_per_s: HashMap::new(),
             patience: Duration::from_secs(2),
             max_budget_bytes: HashMap::new(),
             effort: Effort::default(),
+            solver_deadline: Duration::from_secs(1),
             policy: PolicyKind::default(),
             seed: 0,
             mode: None,
@@ -186,19 +194,19 @@ pub struct EpochRequest {
     pub dry_run: bool,
     /// Who or what asks, for the record.
     pub reason: String,
-    /// Bytes per second copied at most; `None`: as fast as it goes.
-    pub bytes_per_s: Option<u64>,
+    /// At the rates of the devices, and second to what somebody asks for; else as fast as it goes.
+    pub is_paced: bool,
 }
 
 impl EpochRequest {
     /// An epoch as fast as it goes.
     pub fn now(reason: impl Into<String>) -> Self {
-        Self { dry_run: false, reason: reason.into(), bytes_per_s: None }
+        Self { dry_run: false, reason: reason.into(), is_paced: false }
     }
 
     /// A preview.
     pub fn dry_run(reason: impl Into<String>) -> Self {
-        Self { dry_run: true, reason: reason.into(), bytes_per_s: None }
+        Self { dry_run: true, reason: reason.into(), is_paced: false }
     }
 }
 
@@ -233,10 +241,13 @@ pub(super) struct Shared {
     pub(super) questions: RwLock<()>,
     /// The largest budget of each tier that may have one, by name.
     pub(super) max_budget_bytes: Mutex<HashMap<String, u64>>,
+    /// Rates of the tiers that have their own, by name; 0: no limit.
+    pub(super) tier_bytes_per_s: Mutex<HashMap<String, u64>>,
     pub(super) tiers_changed_unix_us: AtomicU64,
     pub(super) offers: Offers,
     pub(super) merging: Mutex<Merging>,
     pub(super) pressure: Arc<Pressure>,
+    pub(super) health: Health,
     pub(super) metrics: TieringMetrics,
     pub(super) control: RwLock<Control>,
     pub(super) measuring: Mutex<Measuring>,
@@ -285,10 +296,12 @@ impl Tiering {
             rows: Mutex::default(),
             questions: RwLock::default(),
             max_budget_bytes: Mutex::new(options.max_budget_bytes.clone()),
+            tier_bytes_per_s: Mutex::new(options.tier_bytes_per_s.clone()),
             tiers_changed_unix_us: AtomicU64::new(0),
             offers: Offers::new(queue_bytes),
             merging: Mutex::default(),
             pressure: Arc::default(),
+            health: Health::default(),
             metrics: TieringMetrics::default(),
             control: RwLock::default(),
             measuring: Mutex::default(),
@@ -447,6 +460,29 @@ impl Tiering {
         Ok(())
     }
 
+    /// Sets what the loop's own moves read from the device of a tier, and write to it, per second at most, until the server
+    /// stops; 0: no limit. It holds from the next epoch on. Fails on an unknown tier and on a percentage.
+    pub fn set_rate_limit(&self, tier: &str, rate: Size) -> Result<()> {
+        account(self.shared.host()?.as_ref(), tier)?;
+        let Size::Bytes(bytes_per_s) = rate else {
+            return Err(Error::Invalid(format!(
+                "a rate limit is bytes per second, such as 100MiB; {rate} says of nothing what"
+            )));
+        };
+        self.shared.tier_bytes_per_s.lock().insert(tier.to_owned(), bytes_per_s);
+        Ok(())
+    }
+
+    /// What the loop's own moves read from the device of a tier, and write to it, per second at most; `None`: no limit.
+    pub fn rate_limit(&self, tier: &str) -> Option<u64> {
+        self.shared.rate_limit(tier)
+    }
+
+    /// Why moves to and from a tier pause; `None` while its device is well.
+    pub fn failing(&self, tier: &str) -> Option<Failing> {
+        self.shared.health.failing(tier)
+    }
+
     /// Heat of one segment.
     pub fn heat(&self, key: &SegmentKey) -> SegmentHeat {
         self.shared.heat.read().get(key)
@@ -507,6 +543,22 @@ impl Shared {
         self.wake.notify_all();
     }
 
+    pub(super) fn rate_limit(&self, tier: &str) -> Option<u64> {
+        let own = self.tier_bytes_per_s.lock().get(tier).copied();
+        own.or(self.options.background_bytes_per_s).filter(|rate| *rate > 0)
+    }
+
+    /// The rate of each tier, the home last.
+    pub(super) fn rates(&self, host: &dyn TieringHost) -> Vec<Option<u64>> {
+        tier_names(host).iter().map(|tier| self.rate_limit(tier)).collect()
+    }
+
+    /// What a plan that begins now may take.
+    pub(super) fn work(&self) -> Work<'_> {
+        let deadline = Deadline::after(self.clock.as_ref(), self.options.solver_deadline);
+        Work { effort: self.options.effort, deadline: Some(deadline) }
+    }
+
     pub(super) fn host(&self) -> Result<Arc<dyn TieringHost>> {
         self.host.upgrade().ok_or(Error::Cancelled)
     }
@@ -527,11 +579,7 @@ impl Shared {
             if !self.control.read().is_running() {
                 continue;
             }
-            let request = EpochRequest {
-                dry_run: false,
-                reason: wanted.unwrap_or(INTERVAL).into(),
-                bytes_per_s: self.options.background_bytes_per_s,
-            };
+            let request = EpochRequest { dry_run: false, reason: wanted.unwrap_or(INTERVAL).into(), is_paced: true };
             match self.run_epoch(&request, wanted.is_none()) {
                 Ok(_) => {}
                 Err(Error::Cancelled) => return,
@@ -546,7 +594,7 @@ impl Shared {
     }
 
     fn run_epoch(&self, request: &EpochRequest, fold: bool) -> Result<EpochReport> {
-        let background = request.bytes_per_s.is_some();
+        let background = request.is_paced && self.rates(self.host()?.as_ref()).iter().any(Option::is_some);
         let mut turn = match background || request.dry_run {
             true => self.turn.lock(),
             // Where cores are scarce the loop's own epoch takes its time.
@@ -638,19 +686,22 @@ impl Shared {
         report: &mut EpochReport,
     ) {
         let tiers = host.memory_tiers();
+        let rates = if request.is_paced { self.rates(host) } else { Vec::new() };
+        let has_rate = rates.iter().any(Option::is_some);
         let queue = MoveQueue {
             tiers: &tiers,
             home: host.home(),
+            health: &self.health,
             clock: self.clock.as_ref(),
             cancel: &self.cancel,
-            bytes_per_s: request.bytes_per_s,
+            rates: &rates,
             patience: self.options.patience,
-            crew: match (self.options.movers, request.bytes_per_s) {
+            crew: match (self.options.movers, has_rate) {
                 (0, _) => Crew::Caller,
                 // Loads wait for the room.
-                (_, Some(_)) if request.reason == pressure::TRIGGER => Crew::Caller,
-                (_, Some(_)) => Crew::Background,
-                (threads, None) => Crew::Threads(threads),
+                (_, true) if request.reason == pressure::TRIGGER => Crew::Caller,
+                (_, true) => Crew::Background,
+                (threads, false) => Crew::Threads(threads),
             },
         };
         let EpochReport { epoch, moves } = report;

@@ -10,7 +10,7 @@ use super::picture::Picture;
 use super::policy::PolicyKind;
 use super::pressure;
 use super::record::{EpochReport, MoveRecord, MoveStatus};
-use super::survey::{Origin, survey};
+use super::survey::{Origin, mask, survey};
 use super::tiering::{EpochRequest, INTERVAL, Shared, TableSnapshot, TieringHost};
 use crate::error::{Error, Result};
 use crate::heat::decay::{Heat, SegmentHeat, SegmentKey};
@@ -77,7 +77,7 @@ impl Shared {
         };
         let inputs =
             (acting.map(|weighed| draw(&weighed)).transpose()?, advising.map(|weighed| draw(&weighed)).transpose()?);
-        let solve = |weighed| Drawn::new(weighed, self.policy.as_ref(), self.options.effort);
+        let solve = |weighed| Drawn::new(weighed, self.policy.as_ref(), self.work());
         let drawn = (inputs.0.map(solve).transpose()?, inputs.1.map(solve).transpose()?);
         if let Some(drawn) = drawn.0.as_ref().or(drawn.1.as_ref()) {
             *self.prices.lock() = drawn.plan.next_prices();
@@ -144,7 +144,8 @@ impl Shared {
         let tiers: Vec<TierInput> = tiers
             .map(|((profile, cost), budget_bytes)| TierInput { name: profile.name.clone(), budget_bytes, cost })
             .collect();
-        let prices = (self.options.payback_epochs, calibration.rates());
+        let paused = tiers.iter().map(|tier| self.health.is_paused(&tier.name, self.clock.as_ref()));
+        let prices = (self.options.payback_epochs, calibration.rates(), mask(paused));
         let known = seen.is_none().then(|| self.heat.read());
         let heat = |key: &SegmentKey| seen.or(known.as_deref()).map_or_else(SegmentHeat::default, |heat| heat.get(key));
         let (mut inputs, origins) = survey(host, tables, tiers, prices, &heat);

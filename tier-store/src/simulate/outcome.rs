@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 
 use super::course::{Course, reading_us};
 use super::merging::read_one_by_one;
+use super::scenario::Event;
 use super::world::{COLUMNS, ROWS, SEGMENTS, World};
 use crate::clock::{Clock, ManualClock};
 use crate::error::Result;
@@ -77,6 +78,7 @@ impl Outcome {
 pub(super) struct Step<'a> {
     pub(super) epoch: u32,
     pub(super) world: &'a World,
+    pub(super) tiering: &'a Tiering,
     pub(super) reading_us: f64,
     pub(super) report: &'a EpochReport,
 }
@@ -110,7 +112,6 @@ pub(super) fn run_with(
         merge: merge_options,
         ..TieringOptions::default()
     };
-    let rate = options.background_bytes_per_s;
     let tiering = Tiering::new(Arc::downgrade(&host), clock as Arc<dyn Clock>, options);
     let scan = Arc::new(Scan { world: Arc::clone(&world), untaken: Mutex::default() });
     let agenda: Weak<Scan> = Arc::downgrade(&scan);
@@ -126,8 +127,11 @@ pub(super) fn run_with(
     let mut merged_before = [0; 2];
     let (mut outcome, mut flips) = (Outcome::default(), Flips::default());
     for (epoch, reads) in (0..).zip(&course.reads) {
-        for (tier, lost) in course.scenario.events(epoch) {
-            world.lose(tier, lost);
+        for (tier, event) in course.scenario.events(epoch) {
+            match event {
+                Event::Lost(lost) => world.lose(tier, lost),
+                Event::Fails(fails) => world.fail(tier, fails),
+            }
             // What moves because a device comes or goes is no flip.
             flips = Flips::default();
         }
@@ -136,10 +140,10 @@ pub(super) fn run_with(
             false => read_all(&world, reads),
         };
         *scan.untaken.lock() = course.scenario.untaken(epoch);
-        let request = EpochRequest { dry_run: false, reason: "interval".into(), bytes_per_s: rate };
+        let request = EpochRequest { dry_run: false, reason: "interval".into(), is_paced: true };
         let report = tiering.run_epoch(request)?;
         let (turned, unearned) = flips.note(&world, &tiering, &report);
-        show(&Step { epoch, world: &world, reading_us, report: &report });
+        show(&Step { epoch, world: &world, tiering: &tiering, reading_us, report: &report });
         if (epoch as usize) < WARM_UP {
             merged_before = merged();
             continue;

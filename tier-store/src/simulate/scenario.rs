@@ -26,6 +26,8 @@ pub(super) const SCAN_EPOCH: u32 = 20;
 const LONG_SCAN_CHUNKS: usize = 5;
 /// When the second tier is lost and when it is back; then the same of the home.
 pub(super) const LOSSES: [(usize, u32, u32); 2] = [(1, 15, 21), (2, 26, 30)];
+/// When the second tier takes no writes and when it does again; then the same of reads from the home.
+pub(super) const FAULTS: [(usize, u32, u32); 2] = [(1, 10, 17), (2, 22, 29)];
 
 /// A kind of workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -46,11 +48,22 @@ pub enum Scenario {
     Alternation,
     /// Stable; the second tier is lost and returns, then the home cannot be read for some epochs.
     Loss,
+    /// A hot range that moves on, while the second tier fails for some epochs, and later the home: what lies there stays.
+    Faults,
+}
+
+/// What happens to a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Event {
+    /// It is gone with what lies on it, or back and empty.
+    Lost(bool),
+    /// It fails whatever is asked of it, or does not any more; what lies on it stays.
+    Fails(bool),
 }
 
 impl Scenario {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Stable,
         Self::Drift,
         Self::Periodic,
@@ -59,6 +72,7 @@ impl Scenario {
         Self::Tenants,
         Self::Alternation,
         Self::Loss,
+        Self::Faults,
     ];
 
     /// Name in tables and files.
@@ -72,15 +86,20 @@ impl Scenario {
             Self::Tenants => "tenants",
             Self::Alternation => "alternation",
             Self::Loss => "loss",
+            Self::Faults => "faults",
         }
     }
 
-    /// What happens to the devices before an epoch: which tier is lost (true) or back.
-    pub(super) fn events(self, epoch: u32) -> impl Iterator<Item = (usize, bool)> {
-        let losses = LOSSES.into_iter().filter(move |_| self == Self::Loss);
-        losses.filter_map(move |(tier, from, to)| match epoch {
-            e if e == from => Some((tier, true)),
-            e if e == to => Some((tier, false)),
+    /// What happens to the devices before an epoch, by tier.
+    pub(super) fn events(self, epoch: u32) -> impl Iterator<Item = (usize, Event)> {
+        let (times, event): (&[_], fn(bool) -> Event) = match self {
+            Self::Loss => (&LOSSES, Event::Lost),
+            Self::Faults => (&FAULTS, Event::Fails),
+            _ => (&[], Event::Lost),
+        };
+        times.iter().filter_map(move |(tier, from, to)| match epoch {
+            e if e == *from => Some((*tier, event(true))),
+            e if e == *to => Some((*tier, event(false))),
             _ => None,
         })
     }
@@ -99,9 +118,15 @@ impl Scenario {
             return Some("a long scan of everything begins".into());
         }
         let name = |tier: usize| TIERS.get(tier).copied().unwrap_or("?");
-        self.events(epoch)
-            .next()
-            .map(|(tier, lost)| format!("{} is {}", name(tier), if lost { "lost" } else { "back" }))
+        self.events(epoch).next().map(|(tier, event)| {
+            let what = match event {
+                Event::Lost(true) => "is lost",
+                Event::Lost(false) => "is back",
+                Event::Fails(true) => "fails",
+                Event::Fails(false) => "works again",
+            };
+            format!("{} {what}", name(tier))
+        })
     }
 
     /// Chunks that a scan under way has yet to read at the end of an epoch.
@@ -147,7 +172,7 @@ impl Scenario {
         let skewed = |at: usize| skew.get(at).copied().unwrap_or(0.0);
         match self {
             Self::Stable | Self::FullScan | Self::LongScan | Self::Loss => skewed(at),
-            Self::Drift => hot((epoch / STAY) as usize),
+            Self::Drift | Self::Faults => hot((epoch / STAY) as usize),
             Self::Periodic => hot(if (epoch / PHASE).is_multiple_of(2) { 0 } else { CHUNKS / 2 }),
             Self::Alternation => hot(if epoch.is_multiple_of(2) { 0 } else { HOT }),
             // Within a tenant as skewed as any table.

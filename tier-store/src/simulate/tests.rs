@@ -3,12 +3,12 @@
 //! The texts lie in `traces/`. A policy that decides otherwise fails here; where that is meant, run the tests with
 //! `TERRACE_TEST_REWRITE_TRACES=1` and read the difference. Seeds that once broke a bound are kept in [`FOUND`];
 //! `TERRACE_SEEDS=300 cargo test --release -p terrace-tier-store --lib optimal_keeps` looks for more, and prints what to add.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
 use std::path::Path;
 
 use super::*;
-use crate::placement::{MergeKind, PolicyKind};
+use crate::placement::{MergeKind, MoveRecord, MoveStatus, PolicyKind};
 use crate::seeds::asked_for;
 
 const EPOCHS: u32 = 120;
@@ -33,6 +33,7 @@ fn bounds(scenario: Scenario) -> [f64; 4] {
         Scenario::Tenants => [0.25, 0.04, 0.08, 0.03],
         Scenario::Loss => [0.25, 0.08, 0.03, 0.03],
         Scenario::Drift => [0.6, -0.5, 0.12, 0.12],
+        Scenario::Faults => [0.9, -0.4, 0.12, 0.12],
         Scenario::Periodic => [1.0, 0.0, 0.15, 0.15],
         Scenario::Alternation => [1.6, 0.25, 0.1, 0.1],
     }
@@ -122,7 +123,48 @@ fn a_lost_device_comes_back_into_use() {
     assert!(by_epoch[from..to].iter().all(|(on_nvm, _)| *on_nvm == 0), "{by_epoch:?}");
     assert!(by_epoch[to].0 > 10, "at once: {by_epoch:?}");
     let given_up = |range: std::ops::Range<usize>| by_epoch[range].iter().map(|(_, skipped)| skipped).sum::<u32>();
-    assert!(given_up(home_from..home_to) > 0 && given_up(home_to..60) == 0, "{by_epoch:?}");
+    assert!(given_up(home_from..home_to) > 0 && given_up(home_to + 4..60) == 0, "{by_epoch:?}");
+}
+
+#[test]
+fn moves_of_a_failing_device_pause_are_tried_now_and_then_and_go_on() {
+    for seed in SEEDS {
+        let course = Course::new(Scenario::Faults, seed, 60).unwrap();
+        let mut by_epoch = Vec::new();
+        outcome::run_with(&course, (PolicyKind::Optimal, MergeKind::Never), |step| {
+            let failing = world::TIERS.map(|tier| step.tiering.failing(tier).is_some());
+            let moves = |done: bool, tier: &str| {
+                let status = if done { MoveStatus::Done } else { MoveStatus::Skipped };
+                let of = |m: &&MoveRecord| m.status == status && (m.from == tier || m.to == tier);
+                step.report.moves.iter().filter(of).count()
+            };
+            let tried = ["nothing", "cannot write nvm", "cannot read ssd"].map(|what| {
+                let said = |m: &&MoveRecord| m.why.as_deref().is_some_and(|why| why.starts_with(what));
+                step.report.moves.iter().filter(said).count()
+            });
+            by_epoch.push((failing, [moves(true, "nvm"), moves(true, "dram")], moves(false, "nvm"), tried));
+        })
+        .unwrap();
+        let case = format!("seed {seed}: {by_epoch:?}");
+        for (tier, from, to) in scenario::FAULTS.map(|(tier, from, to)| (tier, from as usize, to as usize)) {
+            assert!(by_epoch[..from].iter().all(|(failing, ..)| !failing[tier]), "{case}");
+            let paused = by_epoch[from..to].iter().position(|(failing, ..)| failing[tier]);
+            let paused = from + paused.unwrap_or_else(|| panic!("{tier} never fails; {case}"));
+            // Three failures, then one try after each pause; what goes home is looked for there at any time.
+            let tried: usize = by_epoch[from..to].iter().map(|(.., tried)| tried[tier]).sum();
+            let most = if tier == 1 { 3 + to - paused } else { usize::MAX };
+            assert!((3..=most).contains(&tried), "{tried} tries; {case}");
+            assert!(by_epoch[paused..to].iter().all(|(failing, ..)| failing[tier] && !failing[0]), "{case}");
+            // Within twice the time that it failed it is in use again.
+            let again = to + 2 * (to - from);
+            assert!(by_epoch[again..].iter().all(|(failing, ..)| !failing[tier]), "{case}");
+        }
+        let (_, from, to) = scenario::FAULTS[0];
+        // All memory is full, so what goes to DRAM takes the place of another segment there.
+        let paused = by_epoch[from as usize..to as usize].iter().filter(|(failing, ..)| failing[1]);
+        let used: usize = paused.map(|(_, [_, dram], ..)| dram).sum();
+        assert!(used > 0, "others go on: {case}");
+    }
 }
 
 #[test]

@@ -59,6 +59,10 @@ fn told(course: &Course, step: &Step<'_>) -> String {
         0 => "\n".to_owned(),
         skipped => format!(", {skipped} given up\n"),
     };
+    let failing: Vec<&str> = TIERS.into_iter().filter(|tier| step.tiering.failing(tier).is_some()).collect();
+    if !failing.is_empty() {
+        text += &format!("      moves of {} pause\n", failing.join(" and "));
+    }
     // One that goes and one that comes say more than two alike.
     let first = step.report.moves.first();
     let other = step.report.moves.iter().find(|record| first.is_some_and(|first| is_up(record) != is_up(&first)));

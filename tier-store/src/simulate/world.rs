@@ -249,6 +249,13 @@ impl World {
         self.devices.get(tier).map(|device| &device.cost)
     }
 
+    /// Lets a device fail whatever is asked of it, or not any more. What lies on it stays, and is read.
+    pub(super) fn fail(&self, tier: usize, fails: bool) {
+        if let Some(device) = self.devices.get(tier) {
+            device.lost.store(fails, Ordering::Relaxed);
+        }
+    }
+
     /// Takes a device away, with what lies on it, or gives it back empty. A home that is lost keeps what it has.
     pub(super) fn lose(&self, tier: usize, lost: bool) {
         let Some(device) = self.devices.get(tier) else { return };

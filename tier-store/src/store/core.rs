@@ -21,7 +21,7 @@ use crate::catalog::{Catalog, Commit, Space, TableRecord, key};
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::heat::{AccessTotals, Pattern};
-use crate::migrate::HomeTier;
+use crate::migrate::{Failing, HomeTier};
 use crate::placement::picture::KEPT_PICTURES;
 use crate::placement::{
     Calibration, Control, EpochRecord, EpochReport, HomeReads, MoveRecord, Picture, Pressure, TableSnapshot, TierCost,
@@ -56,6 +56,10 @@ pub struct TierInfo {
     pub description: String,
     /// Whether it takes segments.
     pub state: TierState,
+    /// Why moves to and from it pause; `None` while its device is well.
+    pub failing: Option<Failing>,
+    /// What the loop's own moves read from its device, and write to it, per second at most; `None`: no limit.
+    pub rate_limit_bytes_per_s: Option<u64>,
     /// Byte limit; 0 while it is drained.
     pub budget_bytes: u64,
     /// Bytes charged, those held by readers of replaced copies included.
@@ -173,6 +177,10 @@ impl Core {
                     segment.resident.store(Some(Arc::new(Resident { tier: bytes.tier.clone(), column, bytes })));
                 }
                 Err(Error::BudgetExceeded { .. }) => {}
+                // The rows are safe at home.
+                Err(error) if error.is_device_fault() => {
+                    tracing::debug!(%error, tier = tier.name(), "a new segment stays at home");
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -253,6 +261,8 @@ impl Core {
             emulated: false,
             description: self.ssd.describe(),
             state: TierState::Active,
+            failing: None,
+            rate_limit_bytes_per_s: None,
             budget_bytes: self.ssd.stored().limit_bytes(),
             used_bytes: self.ssd.stored().used_bytes(),
             placed_bytes: placed,
@@ -292,6 +302,8 @@ fn memory_info(tier: &dyn MemoryTier) -> TierInfo {
         emulated: tier.emulated(),
         description: tier.describe(),
         state: TierState::Active,
+        failing: None,
+        rate_limit_bytes_per_s: None,
         budget_bytes: tier.account().limit_bytes(),
         used_bytes: tier.account().used_bytes(),
         placed_bytes: 0,

@@ -353,7 +353,7 @@ fn damage_is_healed(compression: CompressionChoice) {
     assert_eq!(store.check(CheckOptions::default(), &mut unwatched).unwrap().count(Severity::Damage), 1);
     let demote = crate::migrate::Relocation { from: crate::tier::TierId(0), to: crate::tier::TierId(1), ..promote(3) };
     let refused = crate::migrate::try_move(std::slice::from_ref(&dram), store.ssd().as_ref(), &demote);
-    assert!(matches!(refused, Err(Error::Corrupt { .. })), "the only good copy stays");
+    assert!(matches!(refused.map_err(Error::from), Err(Error::Corrupt { .. })), "the only good copy stays");
     let report = store.check(repair, &mut unwatched).unwrap();
     assert_eq!((report.count(Severity::Damage), report.count(Severity::Healed)), (0, 1), "{:?}", report.findings);
     assert!(std::fs::read(&chunk.path).unwrap() == written, "byte for byte as before");

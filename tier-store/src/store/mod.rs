@@ -319,7 +319,12 @@ impl Store {
 
     /// Tiers with budgets and use, fastest first.
     pub fn tier_infos(&self) -> Vec<TierInfo> {
-        self.core.tier_infos()
+        let mut infos = self.core.tier_infos();
+        for info in &mut infos {
+            info.failing = self.tiering.failing(&info.name);
+            info.rate_limit_bytes_per_s = self.tiering.rate_limit(&info.name);
+        }
+        infos
     }
 
     /// The last epochs, newest first.

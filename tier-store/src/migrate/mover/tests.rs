@@ -10,9 +10,10 @@ use rand::{Rng, SeedableRng};
 use super::*;
 use crate::clock::{Clock, ManualClock, SystemClock};
 use crate::migrate::testing::{FIRST_ID, FakeHome, ROWS};
-use crate::migrate::{Crew, MoveQueue, Verdict};
+use crate::migrate::{Crew, Health, MoveQueue, Verdict};
 use crate::tier::dram::DramTier;
 use crate::tier::nvm::{NvmBacking, NvmTier};
+use crate::tier::{Seat, SegmentBytes, TierKind};
 
 const DRAM: TierId = TierId(0);
 const NVM: TierId = TierId(1);
@@ -63,13 +64,14 @@ fn full_tiers_exchange_segments_and_a_stubborn_reader_is_given_up_on() {
 fn full_tiers_exchange_segments(crew: Crew) {
     let (home, tiers) = (FakeHome::default(), tiers(8192, 8192));
     let (a, b) = (home.add(1, 1), home.add(1, 2));
-    let (clock, cancel) = (ManualClock::default(), AtomicBool::new(false));
+    let (clock, cancel, health) = (ManualClock::default(), AtomicBool::new(false), Health::default());
     let queue = |patience| MoveQueue {
         tiers: &tiers,
         home: &home,
+        health: &health,
         clock: &clock,
         cancel: &cancel,
-        bytes_per_s: None,
+        rates: &[],
         patience,
         crew,
     };
@@ -139,9 +141,10 @@ fn a_background_crew_that_gets_no_processor_is_helped() {
     let queue = MoveQueue {
         tiers: &tiers,
         home: &home,
+        health: &Health::default(),
         clock: &clock,
         cancel: &cancel,
-        bytes_per_s: Some(1 << 30),
+        rates: &[Some(1 << 30); 3],
         patience: Duration::ZERO,
         crew: Crew::Background,
     };
@@ -159,11 +162,53 @@ fn the_rate_holds_on_the_clock() {
     let (clock, cancel) = (ManualClock::default(), AtomicBool::new(false));
     let moves: Vec<_> = (0..11).map(|id| relocation(&home.add(1, id), 0, SSD, DRAM)).collect();
     let bytes: u64 = moves.iter().take(10).map(Relocation::bytes).sum();
-    let (bytes_per_s, patience) = (Some(100_000), Duration::ZERO);
+    let (rates, patience) = (&[Some(100_000); 3], Duration::ZERO);
     let mut done = 0;
-    MoveQueue { tiers: &tiers, home: &home, clock: &clock, cancel: &cancel, bytes_per_s, patience, crew: Crew::Caller }
+    let (health, crew) = (Health::default(), Crew::Caller);
+    MoveQueue { tiers: &tiers, home: &home, health: &health, clock: &clock, cancel: &cancel, rates, patience, crew }
         .run(&moves, |_, verdict| done += usize::from(matches!(verdict, Verdict::Done { .. })));
     assert_eq!((done, clock.now_us()), (11, bytes * 10));
+}
+
+#[test]
+fn a_busy_device_holds_back_its_own_moves_only() {
+    let (home, tiers) = (FakeHome::default(), tiers(1 << 20, 1 << 20));
+    let (clock, cancel, health) = (ManualClock::default(), AtomicBool::new(false), Health::default());
+    let chunks: Vec<_> = (0..20).map(|id| home.add(1, id)).collect();
+    let run = |rates: &[Option<u64>], moves: &[Relocation]| {
+        let start_us = clock.now_us();
+        let mut ended = vec![None; moves.len()];
+        let (patience, crew) = (Duration::ZERO, Crew::Caller);
+        let queue = MoveQueue {
+            tiers: &tiers,
+            home: &home,
+            health: &health,
+            clock: &clock,
+            cancel: &cancel,
+            rates,
+            patience,
+            crew,
+        };
+        queue.run(moves, |number, verdict| {
+            assert!(matches!(verdict, Verdict::Done { .. }), "{verdict:?}");
+            ended[number] = Some(clock.now_us() - start_us);
+        });
+        ended.into_iter().map(Option::unwrap).collect::<Vec<u64>>()
+    };
+    assert_eq!(run(&[], &chunks[..10].iter().map(|c| relocation(c, 0, SSD, NVM)).collect::<Vec<_>>()), [0; 10]);
+    // Eight kilobytes each: 80 ms of the disk, 8 ms of NVM, and nothing of DRAM.
+    let slow = chunks[10..].iter().map(|chunk| relocation(chunk, 0, SSD, DRAM));
+    let fast = chunks[..10].iter().map(|chunk| relocation(chunk, 0, NVM, DRAM));
+    let ended = run(&[None, Some(1_000_000), Some(100_000)], &slow.chain(fast).collect::<Vec<_>>());
+    let home_us = |chunk: &Arc<Chunk>| chunk.segments[0].home.len * 10;
+    let (slow, fast) = ended.split_at(10);
+    assert_eq!(slow[9], chunks[10..19].iter().map(home_us).sum::<u64>(), "{ended:?}");
+    assert_eq!(fast, (0..10).map(|n| n * 8_000).collect::<Vec<u64>>(), "{ended:?}");
+    // Its rate holds for what is written to it, too, and nothing holds back what is only dropped.
+    let to_nvm: Vec<_> = chunks[..5].iter().map(|chunk| relocation(chunk, 0, DRAM, NVM)).collect();
+    assert_eq!(run(&[None, Some(1_000_000)], &to_nvm), [0, 8_000, 16_000, 24_000, 32_000]);
+    let dropped: Vec<_> = chunks[..5].iter().map(|chunk| relocation(chunk, 0, NVM, SSD)).collect();
+    assert_eq!(run(&[Some(1); 3], &dropped), [0; 5]);
 }
 
 #[test]
@@ -180,9 +225,10 @@ fn any_crew_carries_out_each_move_once_reads_chunks_at_once_and_goes_on_after_a_
         let queue = MoveQueue {
             tiers: &tiers,
             home: &home,
+            health: &Health::default(),
             clock: &clock,
             cancel: &cancel,
-            bytes_per_s: None,
+            rates: &[],
             patience: Duration::ZERO,
             crew,
         };
@@ -251,4 +297,130 @@ fn budgets_hold_and_values_are_right_while_everything_moves_at_random() {
     });
     drop(chunks);
     assert_eq!(used(&tiers), [0, 0]);
+}
+
+/// A memory tier whose device can be made to fail.
+#[derive(Debug)]
+struct Fallible {
+    memory: DramTier,
+    fails: AtomicBool,
+    stored: AtomicUsize,
+}
+
+impl Fallible {
+    fn new(id: TierId, bytes: u64) -> Arc<Self> {
+        let memory = DramTier::new(id, Account::new("nvm", bytes));
+        Arc::new(Self { memory, fails: AtomicBool::new(false), stored: AtomicUsize::new(0) })
+    }
+}
+
+impl MemoryTier for Fallible {
+    fn seat(&self) -> &Seat {
+        self.memory.seat()
+    }
+    fn name(&self) -> &str {
+        self.memory.name()
+    }
+    fn kind(&self) -> TierKind {
+        TierKind::Nvm
+    }
+    fn emulated(&self) -> bool {
+        true
+    }
+    fn describe(&self) -> String {
+        "fallible".into()
+    }
+    fn account(&self) -> &Arc<Account> {
+        self.memory.account()
+    }
+    fn charged_bytes(&self, len: usize) -> u64 {
+        self.memory.charged_bytes(len)
+    }
+    fn store(&self, image: &[u8]) -> Result<SegmentBytes> {
+        self.stored.fetch_add(1, Ordering::Relaxed);
+        if self.fails.load(Ordering::Relaxed) {
+            return Err(Error::io("write", "/dev/pmem0", &std::io::Error::from_raw_os_error(libc::EIO)));
+        }
+        self.memory.store(image)
+    }
+}
+
+#[test]
+fn moves_of_a_device_that_fails_pause_and_others_go_on() {
+    for crew in [Crew::Caller, Crew::Background, Crew::Threads(3)] {
+        let (home, nvm) = (FakeHome::default(), Fallible::new(NVM, 1 << 20));
+        let tiers: Vec<Arc<dyn MemoryTier>> =
+            vec![Arc::new(DramTier::new(DRAM, Account::new("dram", 1 << 20))), Arc::clone(&nvm) as _];
+        let (clock, cancel, health) = (ManualClock::default(), AtomicBool::new(false), Health::default());
+        let chunks: Vec<_> = (0..30).map(|id| home.add(1, id)).collect();
+        let run = |from, to, chunks: &[Arc<Chunk>]| {
+            let (rates, patience) = (&[], Duration::ZERO);
+            let moves: Vec<_> = chunks.iter().map(|chunk| relocation(chunk, 0, from, to)).collect();
+            let (mut done, mut whys) = (0, Vec::new());
+            let (health, clock, cancel) = (&health, &clock, &cancel);
+            let queue = MoveQueue { tiers: &tiers, home: &home, health, clock, cancel, rates, patience, crew };
+            queue.run(&moves, |_, verdict| match verdict {
+                Verdict::Done { .. } => done += 1,
+                Verdict::Skipped(why) => whys.push(why),
+            });
+            (done, whys)
+        };
+        let stored = || nvm.stored.swap(0, Ordering::Relaxed);
+        assert_eq!((run(SSD, NVM, &chunks[..5]).0, stored()), (5, 5));
+        nvm.fails.store(true, Ordering::Relaxed);
+        let (done, whys) = run(SSD, NVM, &chunks[5..25]);
+        let tried = stored();
+        // Each thread may have begun one.
+        assert!(done == 0 && (3..=3 + 4).contains(&tried), "{crew:?}: {done}, {tried}");
+        let paused = |whys: &[String], until: &str| {
+            let said =
+                |why: &&String| why.starts_with("nvm is failing (cannot write /dev/pmem0") && why.ends_with(until);
+            whys.iter().filter(said).count()
+        };
+        assert_eq!(paused(&whys, "tried again in 30 s"), 20 - tried, "{crew:?}: {whys:?}");
+        // Neither what lies there is moved on, but for dropping it, nor anything tried; other devices are used.
+        assert_eq!((run(NVM, DRAM, &chunks[..2]).0, run(NVM, SSD, &chunks[..1]).0), (0, 1));
+        assert_eq!((run(SSD, DRAM, &chunks[25..]).0, stored()), (5, 0));
+        clock.advance(Duration::from_secs(30));
+        let (done, whys) = run(SSD, NVM, &chunks[5..25]);
+        assert_eq!((done, whys.len(), stored()), (0, 20, 1), "{crew:?}: one tries it");
+        assert_eq!(paused(&whys, "tried again in 60 s"), 19, "{whys:?}");
+        clock.advance(Duration::from_secs(60));
+        nvm.fails.store(false, Ordering::Relaxed);
+        let (done, whys) = run(SSD, NVM, &chunks[5..25]);
+        assert_eq!((done, whys.len(), health.failing("nvm")), (20, 0, None), "{crew:?}: {whys:?}");
+    }
+}
+
+#[test]
+fn a_home_that_does_not_read_pauses_what_comes_from_it_and_keeps_copies_in_memory() {
+    let (home, tiers) = (FakeHome::default(), tiers(1 << 20, 8192));
+    let (clock, cancel, health) = (ManualClock::default(), AtomicBool::new(false), Health::default());
+    let chunks: Vec<_> = (0..8).map(|id| home.add(1, id)).collect();
+    let run = |moves: &[Relocation]| {
+        let (rates, patience, crew) = (&[], Duration::ZERO, Crew::Caller);
+        let (health, clock, cancel) = (&health, &clock, &cancel);
+        let mut verdicts = vec![None; moves.len()];
+        MoveQueue { tiers: &tiers, home: &home, health, clock, cancel, rates, patience, crew }
+            .run(moves, |number, verdict| verdicts[number] = Some(verdict));
+        verdicts.into_iter().map(|v| matches!(v, Some(Verdict::Done { .. }))).collect::<Vec<_>>()
+    };
+    let to_dram = |range: std::ops::Range<usize>| {
+        chunks[range].iter().map(|chunk| relocation(chunk, 0, SSD, DRAM)).collect::<Vec<_>>()
+    };
+    assert_eq!(run(&[relocation(&chunks[0], 0, SSD, DRAM), relocation(&chunks[1], 0, SSD, NVM)]), [true; 2]);
+    home.fails.store(true, Ordering::Relaxed);
+    assert_eq!(run(&to_dram(2..7)), [false; 5]);
+    assert_eq!((home.calls.load(Ordering::Relaxed), health.failing("dram")), (2 + 3, None));
+    assert!(health.is_paused("ssd", &clock));
+    // NVM is full: before, a copy would have been dropped and taken from home again.
+    let swap = [relocation(&chunks[0], 0, DRAM, NVM)];
+    assert_eq!(run(&swap), [false]);
+    assert_eq!(chunks[0].segments[0].resident.load().as_ref().unwrap().tier.id(), DRAM);
+    assert_eq!(run(&[relocation(&chunks[1], 0, NVM, SSD)]), [true], "nothing is read or written");
+    assert_eq!(run(&swap), [true]);
+    home.fails.store(false, Ordering::Relaxed);
+    assert_eq!(run(&to_dram(2..7)), [false; 5], "not before its time");
+    clock.advance(Duration::from_secs(30));
+    assert_eq!((run(&to_dram(2..7)), health.failing("ssd")), (vec![true; 5], None));
 }

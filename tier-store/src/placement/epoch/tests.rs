@@ -3,7 +3,7 @@
 use super::*;
 use crate::heat::Pattern;
 use crate::placement::policy::{Problem, Why};
-use crate::placement::solver::{self, Solution};
+use crate::placement::solver::{self, Effort, Solution};
 use crate::table::{ChunkId, ColumnId, TableId};
 use crate::tier::TierKind;
 
@@ -128,7 +128,7 @@ impl Policy for Broken {
     }
 
     fn choose(&self, problem: &Problem<'_>) -> Result<Decision> {
-        let mut solution = solver::solve(problem.instance, None, problem.effort)?;
+        let mut solution = solver::solve(problem.instance, None, problem.work)?;
         (self.0)(&mut solution);
         Ok(Decision { solution, scores: Vec::new() })
     }

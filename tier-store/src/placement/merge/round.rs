@@ -10,7 +10,7 @@ use super::tally::{Moved, Tally, Until, Weighed};
 use super::{MergeKind, Rank};
 use crate::error::{Error, Result};
 use crate::heat::decay::SegmentKey;
-use crate::migrate::{Outcome, Relocation, try_move, try_promote};
+use crate::migrate::{Failed, Outcome, Relocation, try_move, try_promote};
 use crate::placement::epoch::SegmentInput;
 use crate::placement::mode::TieringMode;
 use crate::placement::policy::PolicyKind;
@@ -181,12 +181,14 @@ impl Shared {
             MergeKind::Always => read.bytes.is_some(),
             MergeKind::Selective => ledger.is_top(&input),
         };
-        if !is_worth_it {
+        let home = TierId(host.memory_tiers().len() as u8);
+        // What was read already needs its device no more.
+        if !is_worth_it || read.bytes.is_none() && !self.is_well(host, home) {
             return Some(Fate::Declined);
         }
-        let home = TierId(host.memory_tiers().len() as u8);
         for tier in (0..home.0).map(TierId) {
             let open = duty.allows(tier) && duty.preferred.is_none_or(|preferred| preferred == tier);
+            let open = open && self.is_well(host, tier);
             let room = open.then(|| self.make_room((&now, tier), (ledger, merging), &input)).flatten();
             if let Some(room) = room {
                 return Some(self.promote((&now, tier), (ledger, merging), (read, &input, room)));
@@ -243,8 +245,9 @@ impl Shared {
         let memory = now.host.memory_tiers();
         let Some(segment) = chunk.segments.get(place.column) else { return };
         let slower = memory.iter().skip(usize::from(from.0) + 1);
-        let open = slower.map(|tier| (tier.id(), tier)).find(|(id, t)| place.duty.allows(*id) && t.has_room(bytes));
-        let to = open.map_or(TierId(memory.len() as u8), |(id, _)| id);
+        let open = slower.map(|tier| (tier.id(), tier)).filter(|(id, t)| place.duty.allows(*id) && t.has_room(bytes));
+        let mut open = open.filter(|(id, _)| [from, *id].into_iter().all(|tier| self.is_well(now.host, tier)));
+        let to = open.next().map_or(TierId(memory.len() as u8), |(id, _)| id);
         let input = ledger.input(&chunk, segment, place.duty, now);
         let loss_us = ledger.benefit_us(&input, from) - ledger.benefit_us(&input, to);
         let relocation = Relocation { chunk: Arc::clone(&chunk), column: place.column, from, to };
@@ -260,8 +263,20 @@ impl Shared {
                 ledger.sank(to, place);
             }
             Ok(Outcome::Full | Outcome::Stale(_) | Outcome::Gone) => {}
-            Err(error) => tracing::debug!(%error, "a segment does not make room"),
+            Err(failed) => self.note_failure(now.host, &failed, "a segment does not make room"),
         }
+    }
+
+    /// True while nothing is wrong with the device of a tier. One that fails is tried out by epochs.
+    fn is_well(&self, host: &dyn TieringHost, tier: TierId) -> bool {
+        tier_names(host).get(usize::from(tier.0)).is_none_or(|name| self.health.failing(name).is_none())
+    }
+
+    fn note_failure(&self, host: &dyn TieringHost, failed: &Failed, what: &'static str) {
+        if let Some(name) = tier_names(host).get(usize::from(failed.at.0)) {
+            self.health.failed(name, &failed.error, self.clock.as_ref());
+        }
+        tracing::debug!(error = %failed.error, "{what}");
     }
 
     /// Copies what was read, or reads the rest of it, and swaps.
@@ -279,14 +294,22 @@ impl Shared {
             Some(_) => try_promote(&memory, &relocation, read),
             None => try_move(&memory, home, &relocation),
         };
-        if let Err(error) = &moved {
-            tracing::debug!(%error, "a segment does not come into memory");
+        if let Err(failed) = &moved {
+            self.note_failure(now.host, failed, "a segment does not come into memory");
         }
         if !matches!(moved, Ok(Outcome::Moved)) {
             return Fate::Declined;
         }
+        let names = tier_names(now.host);
+        let used = [Some(to), read.bytes.is_none().then_some(from)];
+        let used = used.into_iter().flatten().filter_map(|tier| names.get(usize::from(tier.0)));
         let now_us = self.clock.now_us();
-        if let Some(rate) = self.options.background_bytes_per_s {
+        let mut rate = None;
+        for name in used {
+            self.health.did(name, self.clock.as_ref());
+            rate = rate.into_iter().chain(self.rate_limit(name)).min();
+        }
+        if let Some(rate) = rate {
             merging.free_at_us = merging.free_at_us.max(start_us) + input.bytes * 1_000_000 / rate.max(1);
         }
         let (benefit_us, took_us) = (ledger.benefit_us(input, to), now_us.saturating_sub(start_us));

@@ -64,6 +64,6 @@ impl<'a> Filling<'a> {
 
     /// The answer, with the bound that holds for any.
     pub(super) fn decide(self, scores: Vec<Option<f64>>) -> Result<Decision> {
-        Ok(Decision { solution: judge(self.problem.instance, self.choice, self.problem.effort)?, scores })
+        Ok(Decision { solution: judge(self.problem.instance, self.choice, self.problem.work)?, scores })
     }
 }

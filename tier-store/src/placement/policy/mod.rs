@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use super::epoch::{Inputs, PlannedMove, SegmentInput};
 use super::record::TierPrice;
-use super::solver::{Effort, Instance, Solution};
+use super::solver::{Instance, Solution, Work};
 use crate::error::Result;
 use crate::tier::TierId;
 
@@ -90,8 +90,8 @@ pub struct Problem<'a> {
     /// Costs of these, the amortised move included, and what is left of the budgets. A tier that is not allowed costs
     /// infinitely; the home is always allowed.
     pub instance: &'a Instance,
-    /// Work the solver may do.
-    pub effort: Effort,
+    /// What the solver may take.
+    pub work: Work<'a>,
 }
 
 impl Problem<'_> {

@@ -19,7 +19,7 @@ impl Policy for Optimal {
     fn choose(&self, problem: &Problem<'_>) -> Result<Decision> {
         let solution = {
             let start = &problem.inputs.prices;
-            solver::solve(problem.instance, (!start.is_empty()).then_some(start), problem.effort)?
+            solver::solve(problem.instance, (!start.is_empty()).then_some(start), problem.work)?
         };
         Ok(Decision { solution, scores: Vec::new() })
     }

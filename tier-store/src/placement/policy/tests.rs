@@ -6,6 +6,7 @@ use crate::heat::{Pattern, SegmentHeat, SegmentKey};
 use crate::placement::cost::TierCost;
 use crate::placement::duty::Duty;
 use crate::placement::epoch::{EpochPlan, TierInput, plan_by};
+use crate::placement::solver::Effort;
 use crate::table::{ChunkId, ColumnId, TableId};
 use crate::tier::TierKind;
 

@@ -6,7 +6,7 @@
 //! instances are climbed by a sample, whose capacities are corrected by what the whole does. Prices stay within a box that widens when they press on it.
 
 use super::peak::{Roof, peak};
-use super::{Choice, Instance};
+use super::{Choice, Instance, Work};
 
 /// Planes and the bound meet when they differ by less than this part.
 const TOLERANCE: f64 = 1e-5;
@@ -27,8 +27,8 @@ struct Dual<'a> {
     priced: Vec<usize>,
 }
 
-/// The best prices found (one per tier) and their bound; `None` when the search failed.
-pub(super) fn maximise(instance: &Instance, start: Option<&[f64]>, evaluations: usize) -> Option<(Vec<f64>, f64)> {
+/// The best prices found (one per tier) until the work is over, and their bound; `None` when the search failed.
+pub(super) fn maximise(instance: &Instance, start: Option<&[f64]>, work: Work<'_>) -> Option<(Vec<f64>, f64)> {
     let priced = (0..instance.tiers()).filter(|t| instance.capacities.get(*t).is_some_and(|c| c.is_finite())).collect();
     let dual = Dual { instance, priced };
     let start: Option<Vec<f64>> = start
@@ -37,15 +37,15 @@ pub(super) fn maximise(instance: &Instance, start: Option<&[f64]>, evaluations: 
     let warm = start.as_ref().is_some_and(|start| start.iter().any(|price| *price > 0.0));
     let found = match dual.sample() {
         // That there is room for everybody would show in the sample: a look at the whole less.
-        Some(sample) if warm => dual.climb_by_sample(sample, start, evaluations),
+        Some(sample) if warm => dual.climb_by_sample(sample, start, work),
         sample => {
             let free = dual.evaluate(&vec![0.0; dual.priced.len()]);
             if free.slope.iter().all(|slope| *slope <= 0.0) {
                 return Some((vec![0.0; instance.tiers()], free.value));
             }
             match sample {
-                Some(sample) => dual.climb_by_sample(sample, start, evaluations),
-                None => dual.cutting_planes(free, start, evaluations),
+                Some(sample) => dual.climb_by_sample(sample, start, work),
+                None => dual.cutting_planes(free, start, work),
             }
         }
     };
@@ -58,6 +58,14 @@ pub(super) fn maximise(instance: &Instance, start: Option<&[f64]>, evaluations: 
         }
         (all, bound)
     })
+}
+
+/// The bound that prices (one per tier) give; the home's is not asked for.
+pub(super) fn value(instance: &Instance, prices: &[f64]) -> f64 {
+    let priced: Vec<usize> =
+        (0..instance.tiers()).filter(|t| instance.capacities.get(*t).is_some_and(|c| c.is_finite())).collect();
+    let prices: Vec<f64> = priced.iter().map(|tier| prices.get(*tier).copied().unwrap_or(0.0).max(0.0)).collect();
+    Dual { instance, priced }.evaluate(&prices).value
 }
 
 impl Dual<'_> {
@@ -130,26 +138,26 @@ impl Dual<'_> {
         &self,
         mut sample: Instance,
         start: Option<Vec<f64>>,
-        evaluations: usize,
+        work: Work<'_>,
     ) -> Option<(Vec<f64>, f64)> {
         let share = sample.segments() as f64 / self.instance.segments() as f64;
         let solve = |sample: &Instance, near: Option<Vec<f64>>| {
             let dual = Dual { instance: sample, priced: self.priced.clone() };
             let free = dual.evaluate(&vec![0.0; dual.priced.len()]);
-            dual.cutting_planes(free, near, evaluations).map(|(prices, _)| prices)
+            dual.cutting_planes(free, near, work).map(|(prices, _)| prices)
         };
         let mut prices = match start {
             Some(start) => start,
             None => solve(&sample, None)?,
         };
         let mut best: Option<(Vec<f64>, f64)> = None;
-        for _ in 0..evaluations.max(1) {
+        for _ in 0..work.effort.evaluations.max(1) {
             let whole = self.evaluate(&prices);
             let before = best.as_ref().map_or(f64::NEG_INFINITY, |(_, value)| *value);
             if whole.value > before {
                 best = Some((prices.clone(), whole.value));
             }
-            if whole.value - before <= TOLERANCE * whole.value.abs() {
+            if whole.value - before <= TOLERANCE * whole.value.abs() || work.is_over() {
                 break;
             }
             let part = Dual { instance: &sample, priced: self.priced.clone() }.evaluate(&prices);
@@ -164,7 +172,7 @@ impl Dual<'_> {
         best.filter(|(_, value)| value.is_finite())
     }
 
-    fn cutting_planes(&self, first: Evaluation, near: Option<Vec<f64>>, evaluations: usize) -> Option<(Vec<f64>, f64)> {
+    fn cutting_planes(&self, first: Evaluation, near: Option<Vec<f64>>, work: Work<'_>) -> Option<(Vec<f64>, f64)> {
         let scale = self.scale();
         let origin = vec![0.0; self.priced.len()];
         let near = near.map(|near| scale.point(&near));
@@ -173,7 +181,10 @@ impl Dual<'_> {
         let mut best_point = origin.clone();
         let mut best = (origin, first.value);
         let (mut before, mut repeats) = (Vec::new(), 0);
-        for round in 0..evaluations {
+        for round in 0..work.effort.evaluations {
+            if work.is_over() {
+                break;
+            }
             let (top_point, gap) = match (&near, round) {
                 (Some(near), 0) => (near.clone(), f64::INFINITY),
                 _ => match highest(&planes, &region, best.1 / scale.value) {

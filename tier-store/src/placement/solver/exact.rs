@@ -3,12 +3,25 @@
 //! All other segments keep their tier. A small instance is its own core, so its answer is optimal when the search ends
 //! within its nodes (compare Dreseler 2021, section 7.2.4, which searches all segments).
 
-use super::Instance;
+use super::{Instance, Work};
 
 /// Segments in the core.
 const CORE: usize = 28;
 /// Relative difference below which two sums of costs are the same.
 const EPSILON: f64 = 1e-12;
+/// Nodes between two looks at the time; a power of two.
+const LOOK: usize = 1024;
+
+/// How a search ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum End {
+    /// With the optimum of the whole instance.
+    Proven,
+    /// With the best that it found: the core is not all, or its nodes were used up.
+    Effort,
+    /// With the best that it found until then.
+    Deadline,
+}
 
 struct Item {
     segment: usize,
@@ -24,9 +37,11 @@ struct Search<'a> {
     best: Vec<u8>,
     best_cost: f64,
     nodes: usize,
+    work: Work<'a>,
+    is_late: bool,
 }
 
-/// Improves `choice` in place; true when this proved it optimal for the whole instance.
+/// Improves `choice` in place.
 ///
 /// `regrets` are those at `prices`, `room` is what `choice` leaves.
 pub(super) fn improve(
@@ -34,8 +49,11 @@ pub(super) fn improve(
     prices: &[f64],
     regrets: &[f64],
     (choice, mut room): (&mut [u8], Vec<f64>),
-    nodes: usize,
-) -> bool {
+    work: Work<'_>,
+) -> End {
+    if work.is_over() {
+        return End::Deadline;
+    }
     let segments = instance.segments();
     let core = core(regrets.iter().copied());
     let mut items: Vec<Item> =
@@ -53,20 +71,25 @@ pub(super) fn improve(
         }
     }
     if room.iter().any(|room| *room < 0.0) || !best_cost.is_finite() {
-        return false;
+        return End::Effort;
     }
     // At the prices the items cost at least this, the worth of the room that is theirs taken off.
     let worth = prices.iter().zip(&room).filter(|(price, _)| **price > 0.0).map(|(price, room)| price * room);
     let least = items.iter().map(Item::least).sum::<f64>() - worth.sum::<f64>();
     let path = Vec::with_capacity(items.len());
-    let mut search = Search { items: &items, room, path, best, best_cost, nodes };
+    let nodes = work.effort.nodes;
+    let mut search = Search { items: &items, room, path, best, best_cost, nodes, work, is_late: false };
     search.descend(0.0, least);
     for (item, tier) in items.iter().zip(&search.best) {
         if let Some(slot) = choice.get_mut(item.segment) {
             *slot = *tier;
         }
     }
-    search.nodes > 0 && segments <= CORE
+    match search.nodes > 0 && segments <= CORE {
+        _ if search.is_late => End::Deadline,
+        true => End::Proven,
+        false => End::Effort,
+    }
 }
 
 /// The least regrets, at most [`CORE`] of them.
@@ -124,6 +147,10 @@ impl Search<'_> {
                 return;
             }
             self.nodes -= 1;
+            if self.nodes.is_multiple_of(LOOK) && self.work.is_over() {
+                (self.nodes, self.is_late) = (0, true);
+                return;
+            }
             let tier_index = usize::from(*tier);
             if self.room.get(tier_index).is_some_and(|room| bytes <= room) {
                 self.change_room(tier_index, -bytes);

@@ -73,7 +73,7 @@ fn small_instances_are_solved_to_the_optimum_that_brute_force_finds() {
             solution.bound
         );
         // The bound of the prices alone, without the proof by search, and the fall-back.
-        let (_, bound) = dual::maximise(&instance, None, 60).unwrap();
+        let (_, bound) = dual::maximise(&instance, None, Effort { evaluations: 60, nodes: 0 }.into()).unwrap();
         assert!(bound <= optimum * (1.0 + 1e-9) + 1e-12, "case {case}: dual {bound} above {optimum}");
         assert!(instance.is_feasible(&round::by_density(&instance)), "case {case}");
     }
@@ -84,7 +84,7 @@ fn the_bound_is_the_optimum_of_the_linear_relaxation() {
     let mut rng = StdRng::seed_from_u64(11);
     for case in 0..40 {
         let instance = random(&mut rng, 60, 2 + case % 3, 0.7, case % 2 == 0);
-        let (_, bound) = dual::maximise(&instance, None, 200).unwrap();
+        let (_, bound) = dual::maximise(&instance, None, Effort { evaluations: 200, nodes: 0 }.into()).unwrap();
         let mut problem = Problem::new(OptimizationDirection::Minimize);
         let mut per_tier = vec![Vec::new(); instance.tiers()];
         for segment in 0..instance.segments() {
@@ -158,4 +158,76 @@ fn an_indifferent_instance_and_a_capacity_of_nothing_are_fine() {
     assert!(solve(&refused, None, Effort::default()).is_err());
     let nan = Instance { costs: vec![f64::NAN, 1.0], bytes: vec![1.0, 1.0], capacities: vec![9.0, 9.0] };
     assert!(solve(&nan, None, Effort::default()).is_err());
+}
+
+/// A clock that goes on at each look at it.
+#[derive(Debug)]
+struct Stepping {
+    looks: std::sync::atomic::AtomicU64,
+    step_us: u64,
+}
+
+impl crate::clock::Clock for Stepping {
+    fn now_us(&self) -> u64 {
+        self.looks.fetch_add(1, std::sync::atomic::Ordering::Relaxed) * self.step_us
+    }
+    fn unix_us(&self) -> u64 {
+        0
+    }
+    fn sleep(&self, _duration: std::time::Duration) {}
+}
+
+#[test]
+fn at_the_deadline_there_is_an_answer_its_bound_and_who_ended_it() {
+    let deadline = std::time::Duration::from_secs(1);
+    let mut rng = StdRng::seed_from_u64(77);
+    let (mut ended, mut worse) = ([0; 3], 0);
+    for case in 0..60 {
+        let (segments, tiers) = ([20, 400, 70_000][case % 3], 2 + case % 3);
+        let instance = random(&mut rng, segments, tiers, 0.6, case % 2 == 0);
+        let whole = solve(&instance, None, Effort::default()).unwrap();
+        for looks in [0, 1, 2, 3, 5, 8, 20, 1_000_000] {
+            let step_us = 1_000_000_u64.checked_div(looks).unwrap_or(2_000_000);
+            let clock = Stepping { looks: Default::default(), step_us };
+            let work = Work { effort: Effort::default(), deadline: Some(Deadline::after(&clock, deadline)) };
+            let found = solve(&instance, None, work).unwrap();
+            let case = format!("case {case}, {looks} looks: {:?} {} {}", found.method, found.bound, found.objective);
+            assert!(instance.is_feasible(&found.choice), "{case}");
+            assert!((found.objective - instance.objective(&found.choice)).abs() <= 1e-9 * found.objective, "{case}");
+            assert!(found.bound <= whole.objective * (1.0 + 1e-9) && found.bound <= found.objective, "{case}");
+            assert!((found.gap - gap(found.objective, found.bound)).abs() < 1e-12, "{case}");
+            let which = match found.method {
+                Method::Lagrange => 0,
+                Method::LagrangeUntilDeadline => 1,
+                Method::GreedyAtDeadline => 2,
+                other => panic!("{case}: {other:?}"),
+            };
+            ended[which] += 1;
+            match which {
+                0 => assert_eq!((found.choice, looks >= 3), (whole.choice.clone(), true), "{case}"),
+                1 => assert!(looks > 1, "{case}"),
+                _ => assert!(looks <= 1 && found.choice == greedy(&instance), "{case}"),
+            }
+            worse += usize::from(which == 1 && found.objective > whole.objective * (1.0 + 1e-9));
+        }
+    }
+    assert!(ended.iter().all(|count| *count >= 60) && worse > 20, "{ended:?}, {worse} worse for it");
+}
+
+#[test]
+fn no_time_at_all_is_a_greedy_answer_and_a_clock_that_stands_still_takes_none() {
+    let instance = random(&mut StdRng::seed_from_u64(5), 2_000, 4, 0.5, true);
+    let clock = crate::clock::ManualClock::default();
+    let within = |ms| {
+        let deadline = Some(Deadline::after(&clock, std::time::Duration::from_millis(ms)));
+        Work { effort: Effort::default(), deadline }
+    };
+    let greedily = solve(&instance, None, within(0)).unwrap();
+    assert!(instance.is_feasible(&greedily.choice) && greedily.gap < 1.0);
+    assert_eq!((greedily.method.name(), greedily.choice), ("greedy at deadline", greedy(&instance)));
+    let judged = judge(&instance, greedy(&instance), within(0)).unwrap();
+    assert!(judged.bound <= greedily.objective && judged.method == Method::Ranked);
+    let whole = solve(&instance, None, Effort::default()).unwrap();
+    let still = solve(&instance, None, within(1)).unwrap();
+    assert_eq!((still.method, still.choice, still.bound), (Method::Lagrange, whole.choice, whole.bound));
 }

@@ -248,13 +248,14 @@ fn nothing_moves_while_frozen() {
 #[test]
 fn an_epoch_under_way_is_cancelled_after_the_move_it_is_at() {
     let host = FakeHost::new(THREE, Arc::default());
-    let tiering = host.tiering();
+    let rate = TieringOptions { background_bytes_per_s: Some(4000), ..TieringOptions::default() };
+    let tiering = host.tiering_with(rate);
     let none = "no epoch is under way, so there is nothing to cancel";
     let refused = |tiering: &Tiering| tiering.cancel_epoch().unwrap_err().to_string();
     assert!(refused(&tiering).contains(none), "{}", refused(&tiering));
     (2..7).for_each(|chunk| host.read(chunk, 10 * chunk as u32));
     // The second move waits for seconds.
-    let slow = EpochRequest { bytes_per_s: Some(4000), ..EpochRequest::now("test") };
+    let slow = EpochRequest { is_paced: true, ..EpochRequest::now("test") };
     let report = std::thread::scope(|scope| {
         let epoch = scope.spawn(|| tiering.run_epoch(slow).unwrap());
         while host.resident().is_empty() {
@@ -365,4 +366,35 @@ fn a_clock_that_jumps_changes_nothing_but_the_dates() {
     let steady = course(false);
     assert!(steady.2.len() > 6 && steady.2.iter().any(|(.., measured)| measured.is_some()), "{steady:?}");
     assert_eq!(course(true), steady);
+}
+
+#[test]
+fn a_home_that_fails_is_not_planned_with_and_its_moves_go_on_after_a_try() {
+    let (host, clock) = (FakeHost::new(THREE, Arc::default()).with_usual_costs(), Arc::new(ManualClock::default()));
+    let tiering = host.tiering_on(Arc::clone(&clock) as _, TieringOptions::default());
+    (0..10).for_each(|chunk| host.read(chunk, 10 * (chunk + 1) as u32));
+    let epoch = || tiering.run_epoch(EpochRequest::now("test")).unwrap();
+    host.home.fails.store(true, Ordering::Relaxed);
+    let report = epoch();
+    assert_eq!((report.epoch.moves, report.epoch.moves_skipped, host.resident().len()), (3, 3, 0));
+    assert!(report.moves.iter().all(|m| m.why.as_deref().is_some_and(|why| why.contains("nvme0n1"))), "{report:?}");
+    let failing = tiering.failing("ssd").unwrap();
+    assert_eq!((tiering.failing("dram"), failing.retry_unix_us), (None, clock.unix_us() + 30_000_000));
+    assert_eq!(epoch().epoch.moves, 0, "nothing is planned that could not be done");
+    let why = &tiering.explain("public.t", &scope(9, 9)).unwrap()[0].why;
+    assert!(why.ends_with("; moves to and from ssd pause, as the device fails"), "{why}");
+    clock.advance(Duration::from_secs(30));
+    let report = epoch();
+    let tried = |m: &&MoveRecord| !m.why.as_deref().unwrap_or_default().contains("is failing");
+    assert_eq!((report.epoch.moves_skipped, report.moves.iter().filter(tried).count()), (3, 1), "{report:?}");
+    assert!(report.moves[2].why.as_deref().unwrap().ends_with("tried again in 60 s"), "{report:?}");
+    clock.advance(Duration::from_secs(60));
+    host.home.fails.store(false, Ordering::Relaxed);
+    assert_eq!((epoch().epoch.moves_done, host.resident()), (3, vec![7, 8, 9]));
+    assert_eq!(tiering.failing("ssd"), None);
+    // While it failed again, what lies in memory would stay, and a lower budget is obeyed all the same.
+    host.home.fails.store(true, Ordering::Relaxed);
+    tiering.set_budget("dram", 8192).unwrap();
+    epoch();
+    assert_eq!(host.resident(), [9]);
 }

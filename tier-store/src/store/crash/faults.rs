@@ -9,9 +9,10 @@ use super::{CRASHES, DATA_DIR, Machine, options, run_seeds, template};
 use crate::error::Error;
 use crate::io::FileSystem;
 use crate::io::files::DiskFaults;
+use crate::placement::{Order, Scope};
 use crate::seeds::setting;
-use crate::store::Store;
 use crate::store::tests::rows;
+use crate::store::{Store, StoreOptions};
 use std::sync::Arc;
 
 /// After an operation failed on chunk files: the error says what and where, and everything is as it was before.
@@ -134,4 +135,47 @@ fn a_slow_disk_changes_nothing_but_time() {
     let (fast, slow) = (run(std::time::Duration::ZERO), run(std::time::Duration::from_millis(20)));
     assert_eq!(fast.0, slow.0);
     assert!(slow.1 > fast.1 + 1_000_000, "{} us against {} us", slow.1, fast.1);
+}
+
+#[test]
+fn a_disk_that_reads_nothing_pauses_what_comes_from_it_and_memory_is_served() {
+    let machine = Machine::new(9, Some(&template()));
+    let open = || {
+        let mut options = StoreOptions { dram_budget_bytes: 4 << 20, ..options(&machine.disk, &machine.clock) };
+        options.tiering.movers = 0;
+        Store::open(options)
+    };
+    let store = open().unwrap();
+    for (name, start) in [("apples", 0), ("pears", 1_000)] {
+        let mut ingest = store.ingest_new(definition(name, true), false).unwrap();
+        ingest.write(rows(start..start + 200)).unwrap();
+        ingest.finish().unwrap();
+    }
+    // Opened again, so that nothing is in memory.
+    drop(store);
+    let store = open().unwrap();
+    let count = |name| keys(&store, &store.table(&table_name(name)).unwrap().version()).map(|keys| keys.len());
+    let bring = |name| {
+        let (table, scope) = (table_name(name).to_string(), Scope::all());
+        let report = store.tiering().order(&Order::BringBack { table, scope, tier: "dram".into() }).unwrap();
+        let whys = report.moves.iter().filter_map(|m| m.why.clone()).collect::<Vec<_>>();
+        (report.epoch.moves_done, whys)
+    };
+    let failing = || store.tier_infos().into_iter().map(|tier| tier.failing).collect::<Vec<_>>();
+    let (moved, whys) = bring("apples");
+    assert!(moved >= 8 && whys.is_empty() && failing() == [None, None], "{moved} {whys:?}");
+    machine.disk.set_faults(DiskFaults { error_rate: 1.0, below: below("ssd"), ..Default::default() });
+    let (done, whys) = bring("pears");
+    let paused = |whys: &[String]| whys.iter().filter(|why| why.starts_with("ssd is failing")).count();
+    // The columns of the chunk that was the third failure are tried.
+    assert_eq!((done, whys.len()), (0, moved as usize));
+    assert!((1..=moved as usize - 3).contains(&paused(&whys)), "{whys:?}");
+    let found = failing().pop().flatten().unwrap();
+    assert!(found.error.contains(DATA_DIR) && failing()[0].is_none(), "{found:?}");
+    assert_eq!(count("apples").unwrap(), 200, "from memory");
+    assert!(matches!(count("pears"), Err(Error::Io { errno: Some(libc::EIO), .. })));
+    machine.calm();
+    assert_eq!((count("pears").unwrap(), paused(&bring("pears").1)), (200, moved as usize), "statements do not wait");
+    machine.clock.advance(std::time::Duration::from_secs(30));
+    assert_eq!((bring("pears"), failing()), ((moved, Vec::new()), vec![None, None]));
 }
