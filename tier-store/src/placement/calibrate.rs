@@ -53,6 +53,9 @@ pub struct TierProfile {
     pub busy: Option<Busy>,
     /// False when `cost` is only typical of the kind.
     pub measured: bool,
+    /// There was no room to measure it: trying again makes no sense before there is.
+    #[serde(default)]
+    pub no_room: bool,
     /// Why it was not measured, or not now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
@@ -64,7 +67,8 @@ impl TierProfile {
         let (bytes, pattern) = (1 << 20, crate::heat::Pattern::Sequential);
         let point = Point { pattern, selectivity: None, bytes, places: 1, at_once: 1, us: cost.sweep_us(bytes) };
         let (name, device) = (name.into(), device.into());
-        Self { name, kind, device, cost, points: vec![point], busy: None, measured: true, note: None }
+        let points = vec![point];
+        Self { name, kind, device, cost, points, busy: None, measured: true, no_room: false, note: None }
     }
 }
 
@@ -135,13 +139,22 @@ impl Calibration {
             let with_points = !profile.measured || !profile.points.is_empty();
             with_points && profile.busy.is_none_or(|busy| busy.cores_us_per_byte.is_some())
         };
-        let complete = self.decompression.is_some() && self.tiers.iter().all(whole);
+        let has_room = |(profile, tier): (&TierProfile, &Arc<dyn MemoryTier>)| {
+            profile.no_room && !profile.measured && tier.has_room(memory::SMALLEST_BYTES as u64)
+        };
+        let complete =
+            self.decompression.is_some() && self.tiers.iter().all(whole) && !self.tiers.iter().zip(tiers).any(has_room);
         complete && self.machine == describe_machine() && devices.eq(known)
     }
 
     /// True when a tier could not be measured, and it is time to try again.
     pub(super) fn wants_another(&self, unix_us: u64) -> bool {
-        !self.is_measured() && unix_us.abs_diff(self.unix_us) > AGAIN_US
+        !self.is_complete() && unix_us.abs_diff(self.unix_us) > AGAIN_US
+    }
+
+    /// True when every tier was measured that had room for it.
+    pub(super) fn is_complete(&self) -> bool {
+        self.tiers.iter().all(|profile| profile.measured || profile.no_room)
     }
 
     /// True when every tier was measured.
@@ -206,11 +219,17 @@ fn profile(
     (name, kind, device): (&str, TierKind, String),
     measured: Result<(TierCost, Vec<Point>, Option<Busy>)>,
 ) -> TierProfile {
-    let (cost, points, busy, note) = match measured {
-        Ok((cost, points, busy)) => (cost, points, busy, None),
-        Err(error) => (TierCost::typical(kind), Vec::new(), None, Some(error.to_string())),
-    };
-    TierProfile { name: name.into(), kind, device, cost, points, busy, measured: note.is_none(), note }
+    let (name, cost) = (name.into(), TierCost::typical(kind));
+    match measured {
+        Ok((cost, points, busy)) => {
+            TierProfile { name, kind, device, cost, points, busy, measured: true, no_room: false, note: None }
+        }
+        Err(error) => {
+            let no_room = matches!(error, Error::BudgetExceeded { .. });
+            let (points, note) = (Vec::new(), Some(error.to_string()));
+            TierProfile { name, kind, device, cost, points, busy: None, measured: false, no_room, note }
+        }
+    }
 }
 
 /// Holds each slower than the one before.
@@ -320,6 +339,10 @@ mod tests {
             let calibration = calibrate(&tiers, &FakeHome::default(), clock.as_ref(), None);
             assert!(calibration.tiers.iter().all(|t| !t.measured && t.note.is_some()), "{calibration:?}");
             assert_eq!(calibration.tiers[0].cost, TierCost::typical(TierKind::Dram));
+            // For want of room nothing is tried again before there is some.
+            let (empty, home) = (tiers[0].account().limit_bytes() == 0, FakeHome::default());
+            assert_eq!((calibration.tiers[0].no_room, calibration.fits(&tiers, &home)), (empty, true));
+            assert_eq!(calibration.fits(&dram(32 << 20), &home), !empty);
         }
     }
 

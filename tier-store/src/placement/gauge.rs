@@ -40,7 +40,7 @@ impl Shared {
         };
         let (tiers, home) = (host.memory_tiers(), host.home());
         // One that is not whole is no reason not to try again.
-        match saved.filter(|saved| saved.fits(&tiers, home) && saved.is_measured()) {
+        match saved.filter(|saved| saved.fits(&tiers, home) && saved.is_complete()) {
             Some(saved) => {
                 self.use_calibration(host, &saved);
                 Ok(saved)

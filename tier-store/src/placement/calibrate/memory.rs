@@ -15,7 +15,7 @@ use crate::tier::{MemoryTier, SegmentBytes};
 
 /// Image sizes tried: larger than the caches, if there is room.
 const IMAGE_BYTES: [usize; 4] = [64 << 20, 8 << 20, 2 << 20, SMALLEST_BYTES];
-const SMALLEST_BYTES: usize = 256 << 10;
+pub(super) const SMALLEST_BYTES: usize = 256 << 10;
 /// A larger one is a small part of its tier.
 const LEAST_SHARES: u64 = 8;
 /// Smaller segments, read at places all over the image.
