@@ -275,7 +275,7 @@ impl Fetcher {
                 }
             },
         };
-        chunk.note(chunk.rows(), wanted.rows.len(), wanted.sample);
+        chunk.note(chunk.rows(), wanted.rows.len(), || wanted.sample);
         let columns = (0..self.spec.columns.len()).map(|slot| {
             let mut rows = wanted.rows.iter().map(|row| *row as usize).peekable();
             let mut parts = Vec::with_capacity(ranges.len());

@@ -195,12 +195,11 @@ pub(super) enum Selection {
 }
 
 impl Selection {
-    /// A sample of what it selects of so many rows.
-    pub(super) fn sample(&self, rows: usize) -> Sample {
+    /// A sample of the rows, where these are some of them.
+    pub(super) fn sample(&self) -> Sample {
         match self {
-            Self::All => Sample::of_all(rows),
-            Self::Nothing => Sample::default(),
             Self::Some(mask) => Sample::of_bitmap(mask.values()),
+            Self::All | Self::Nothing => Sample::default(),
         }
     }
 }

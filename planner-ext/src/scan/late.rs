@@ -156,7 +156,7 @@ pub(super) fn choose(late: &Late, chunk: OpenChunk, filter: &mut SliceFilter) ->
     let (all, metrics) = (chunk.waiting_bytes(), chunk.metrics());
     let rest = match chosen.ranges.is_empty() {
         true => {
-            chunk.note(chunk.rows(), 0, Sample::default());
+            chunk.note(chunk.rows(), 0, Sample::default);
             None
         }
         false => chunk.rest(chosen),

@@ -36,7 +36,8 @@ pub(super) struct OpenChunk {
     touched: Option<Touched>,
     scanned: AtomicUsize,
     survivors: AtomicUsize,
-    /// What survived, sampled: steps up, down, and near.
+    /// Rows of slices of which not all survived, and what did of them, sampled: steps up, down, and near.
+    parted: AtomicUsize,
     steps: [AtomicU32; 3],
     /// Table columns that wait for the filters; their slots hold no values.
     later: Vec<usize>,
@@ -134,8 +135,23 @@ impl OpenChunk {
         let spec = Arc::clone(spec);
         let (next, scanned, survivors) = (count(), count(), count());
         let (later, chosen, cold) = (Vec::new(), None, Vec::new());
-        let steps = Default::default();
-        Self { spec, item, rows, next, columns, deletions, touched, scanned, survivors, steps, later, chosen, cold }
+        let (parted, steps) = (count(), Default::default());
+        Self {
+            spec,
+            item,
+            rows,
+            next,
+            columns,
+            deletions,
+            touched,
+            scanned,
+            survivors,
+            parted,
+            steps,
+            later,
+            chosen,
+            cold,
+        }
     }
 
     /// Rows, deleted ones included.
@@ -238,17 +254,29 @@ impl OpenChunk {
         Some(BooleanArray::new(live.finish(), None))
     }
 
-    /// Notes that `survivors` of `rows` rows left the scan, of which there is a sample.
-    pub(super) fn note(&self, rows: usize, survivors: usize, sample: Sample) {
+    /// Notes that `survivors` of `rows` rows left the scan; of some there is a sample.
+    pub(super) fn note(&self, rows: usize, survivors: usize, sample: impl FnOnce() -> Sample) {
         self.survivors.fetch_add(survivors, Ordering::Relaxed);
-        for (sum, steps) in self.steps.iter().zip([sample.up, sample.down, sample.near]).filter(|(_, n)| *n > 0) {
-            sum.fetch_add(steps, Ordering::Relaxed);
+        if survivors < rows && !cfg!(feature = "no-counters") {
+            self.parted.fetch_add(rows, Ordering::Relaxed);
+            let Sample { up, down, near } = if survivors > 0 { sample() } else { Sample::default() };
+            for (sum, steps) in self.steps.iter().zip([up, down, near]).filter(|(_, n)| *n > 0) {
+                sum.fetch_add(steps, Ordering::Relaxed);
+            }
         }
         // Whoever notes the last rows sees the survivors of all.
         let scanned = self.scanned.fetch_add(rows, Ordering::AcqRel) + rows;
         if scanned == self.rows && self.survivors.load(Ordering::Relaxed) == 0 {
             self.read_in_vain();
         }
+    }
+
+    /// How the survivors lie among the rows.
+    fn selected(&self, scanned: usize, survivors: usize) -> Pattern {
+        let [up, down, near] = self.steps.each_ref().map(|steps| steps.load(Ordering::Relaxed));
+        let whole =
+            Sample::of_slices(scanned.saturating_sub(self.parted.load(Ordering::Relaxed)), self.spec.slice_rows);
+        Sample { up: up + whole.up, down, near: near + whole.near }.pattern(survivors, scanned)
     }
 
     /// No row was wanted: says so of the cold columns that were asked for single values, so that they get filters.
@@ -421,9 +449,10 @@ impl Drop for OpenChunk {
     fn drop(&mut self) {
         let Some(touched) = self.touched.as_ref().filter(|_| !cfg!(feature = "no-counters")) else { return };
         let (scanned, survivors) = (*self.scanned.get_mut(), *self.survivors.get_mut());
-        let [up, down, near] = self.steps.each_mut().map(|steps| *steps.get_mut());
-        let selected = Sample { up, down, near }.pattern(survivors, scanned);
-        self.spec.passed.add(scanned, survivors);
+        let selected = if survivors == scanned { Pattern::Sequential } else { self.selected(scanned, survivors) };
+        if !self.spec.conjuncts.is_empty() {
+            self.spec.passed.add(scanned, survivors);
+        }
         let totals = self.spec.source.store.access_totals();
         for (slot, (column, place)) in self.spec.columns.iter().zip(&touched.places).enumerate() {
             let Some((tier, bytes_read)) = place else { continue };

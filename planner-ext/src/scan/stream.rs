@@ -112,7 +112,7 @@ impl ScanStream {
             Selection::Nothing => 0,
             Selection::Some(mask) => mask.true_count(),
         };
-        chunk.note(range.len(), survivors, selection.sample(range.len()));
+        chunk.note(range.len(), survivors, || selection.sample());
         if survivors == 0 {
             return Ok(None);
         }

@@ -34,9 +34,10 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// Of all `rows`.
-    pub fn of_all(rows: usize) -> Self {
-        let steps = rows.min(WORDS * WORD_ROWS).saturating_sub(1) as u32;
+    /// Of all of so many rows, which are looked at in slices: as if each was sampled.
+    pub fn of_slices(rows: usize, slice_rows: usize) -> Self {
+        let of_slice = slice_rows.min(WORDS * WORD_ROWS).saturating_sub(1);
+        let steps = (rows * of_slice / slice_rows.max(1)) as u32;
         Self { up: steps, down: 0, near: steps }
     }
 
@@ -150,6 +151,15 @@ mod tests {
         assert_eq!(of((100..2000).rev().collect(), 4000), Pattern::Sequential, "backwards");
         assert_eq!(of((0..8).rev().collect(), 4000), Pattern::Point);
         assert_eq!(of(vec![5, 1, 3, 9, 2, 12, 7, 30, 20], 4000), Pattern::Random);
+    }
+
+    #[test]
+    fn slices_that_are_selected_whole_weigh_as_much_as_sampled_ones() {
+        let whole = Sample::of_slices(3 * 8192, 8192);
+        let sampled = Sample::of_bitmap(&BooleanBuffer::new_set(8192));
+        assert!(whole.near >= 3 * sampled.near && whole.near <= 4 * sampled.near, "{whole:?} {sampled:?}");
+        assert_eq!(whole.pattern(3 * 8192, 6 * 8192), Pattern::Sequential);
+        assert_eq!(Sample::of_slices(0, 8192), Sample::default());
     }
 
     #[test]
