@@ -71,8 +71,15 @@ impl Health {
 
     /// True while no move may use the device.
     pub fn is_paused(&self, tier: &str, clock: &dyn Clock) -> bool {
-        let troubles = self.troubles.lock();
-        troubles.get(tier).is_some_and(|trouble| trouble.failing.is_some() && clock.now_us() < trouble.retry_us)
+        self.paused(tier, clock).is_some()
+    }
+
+    /// Why no move may use the device, and for how long.
+    pub(crate) fn paused(&self, tier: &str, clock: &dyn Clock) -> Option<String> {
+        match self.pass(tier, clock) {
+            Pass::Paused(why) => Some(why),
+            Pass::Open | Pass::Due | Pass::Tried => None,
+        }
     }
 
     /// Whether a move may use the device now.

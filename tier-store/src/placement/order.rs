@@ -19,7 +19,7 @@ use super::picture::Picture;
 use super::policy::PolicyKind;
 use super::record::{EpochRecord, EpochReport, MoveRecord, MoveStatus};
 use super::survey::{Origin, scopes, tier_names};
-use super::tiering::{EpochRequest, TableSnapshot, Tiering, TieringHost, epoch_record};
+use super::tiering::{EpochRequest, Shared, TableSnapshot, Tiering, TieringHost, epoch_record};
 use super::words::bytes;
 use crate::error::{Error, Result};
 use crate::table::{ColumnId, NewRule, RuleKind, RuleRows, Rules};
@@ -150,6 +150,7 @@ impl Tiering {
         let seen = shared.seen_heat(&tables, true);
         let (mut inputs, mut origins) = shared.inputs(host, &tables, seen.as_ref())?;
         let task = Task::new(host, order, &tables)?;
+        shared.check_devices(host, order)?;
         let mut wishes: Vec<Wish> =
             origins.iter().zip(&inputs.segments).map(|(origin, segment)| task.wish(&inputs, origin, segment)).collect();
         task.check(&inputs, &wishes)?;
@@ -185,6 +186,20 @@ impl Tiering {
         shared.metrics.note(&report.epoch);
         let outcome = task.outcome(&drawn, &wishes, &report.moves, &tables);
         Ok(OrderReport { epoch: report.epoch, outcome, moves: report.moves })
+    }
+}
+
+impl Shared {
+    /// Refuses to bring something from or to a device that fails: room would be made for what cannot come.
+    fn check_devices(&self, host: &dyn TieringHost, order: &Order) -> Result<()> {
+        let home = host.home().name();
+        let needed: &[&str] = match order {
+            Order::BringBack { tier, .. } => &[home, tier],
+            Order::WarmUp { .. } => &[home],
+            Order::RollBack { .. } => &[],
+        };
+        let why = needed.iter().find_map(|tier| self.health.paused(tier, self.clock.as_ref()));
+        why.map_or(Ok(()), |why| Err(Error::Invalid(why)))
     }
 }
 
