@@ -60,6 +60,7 @@ fn one(bench: &mut Bench, disk: &str, limit: Option<&Cgroup>) -> Result<()> {
     // Nothing was asked yet, so that this places nothing but gives room.
     side.ask("place 0.2")?;
     side.ask("sql ALTER TABLE lineitem PIN COLUMNS (l_partkey) TO dram")?;
+    side.ask("sql ALTER TABLE lineitem PIN COLUMNS (l_suppkey, l_extendedprice, l_orderkey) TO ssd")?;
     side.ask("place 0.2")?;
     let mut gaps = if bench.quick { QUICK_GAPS.to_vec() } else { GAPS.to_vec() };
     gaps.push(measured);
