@@ -203,7 +203,9 @@ fn check_round_trip_as(batch: &RecordBatch, packing: Packing<'_>) {
         assert_eq!(&decoded, column, "column {i} of type {declared}");
         decoded.to_data().validate_full().unwrap();
         if home.encoding.words().is_some() {
-            assert!(home.len < column.get_array_memory_size() as u64 / 2, "keys are small");
+            // Of a few rows the words are most.
+            let few = rows < 64;
+            assert!(few || home.len < column.get_array_memory_size() as u64 / 2, "keys are small");
             continue;
         }
         if home.encoding.width().is_some() {
