@@ -153,7 +153,7 @@ def test_the_rate_of_a_device_is_set_alike_and_shown(server):
     server.query("alter system alter tier nvm set (rate_limit = '100MiB', budget = '16MiB')")
     assert server.tiers()["nvm"]["budget_bytes"] == 16 << 20
     assert server.request("PUT", "/api/v1/tiers/dram", {"rate_limit": 0})["rate_limit_bytes_per_s"] is None
-    assert "moves at up to 5 MiB/s" in terrace("tiers", "rate-limit", "ssd", "5MiB", *at).stdout
+    assert "moves at up to 5.00 MiB/s" in terrace("tiers", "rate-limit", "ssd", "5MiB", *at).stdout
     assert limits() == [None, 100 << 20, 5 << 20]
     assert "bytes per second" in refused(server, "alter system alter tier nvm set (rate_limit = '5%')")
     for tier, rate, words in [("ssd", "5%", "400.*bytes per second"), ("tape", "5MiB", "404"), ("ssd", "much", "422")]:
