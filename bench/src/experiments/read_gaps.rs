@@ -77,6 +77,9 @@ fn one(bench: &mut Bench, disk: &str, limit: Option<&Cgroup>) -> Result<()> {
             if seen != first {
                 return Err(Error::failed(format!("with a gap of {gap} there are {seen} rows, else {first}: {query}")));
             }
+            if sample.value("cold_bytes") == 0.0 {
+                return Err(Error::failed(format!("nothing is read from disk: {query}")));
+            }
             times.push(sample.ms);
             bytes.push(sample.value("cold_bytes") / 1e6);
         }
