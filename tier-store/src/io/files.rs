@@ -41,6 +41,10 @@ pub trait FileSystem: Send + Sync + Debug {
     fn create_folder(&self, folder: &Path) -> Result<()>;
     /// Creates or replaces a file; its bytes are durable on return, its name after [`FileSystem::sync_folder`].
     fn write(&self, path: &Path, bytes: &[u8]) -> Result<()>;
+    /// True where no device is behind it: its speed says nothing.
+    fn is_simulated(&self) -> bool {
+        false
+    }
     /// Gives a file another name in its folder; a file that has that name goes.
     fn rename(&self, from: &Path, to: &Path) -> Result<()>;
     /// Makes the names in a folder durable.

@@ -22,7 +22,7 @@ impl HomeTier for SsdTier {
     }
 
     fn device(&self) -> Option<&SsdTier> {
-        Some(self)
+        (!self.files().is_simulated()).then_some(self)
     }
 
     fn check(&self, chunk: &Arc<Chunk>) -> Result<()> {

@@ -8,7 +8,7 @@
 //!
 //! All of it is saved with each epoch. After a restart everything lies at home: what rose returns, and what sank is still held.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
@@ -110,7 +110,7 @@ pub(super) struct Holds {
 /// The part that is saved.
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
 struct Known {
-    recent: HashMap<SegmentKey, Recent>,
+    recent: BTreeMap<SegmentKey, Recent>,
     basis: Basis,
 }
 

@@ -258,6 +258,10 @@ impl SimulatedFiles {
 }
 
 impl FileSystem for SimulatedFiles {
+    fn is_simulated(&self) -> bool {
+        true
+    }
+
     fn is_folder(&self, path: &Path) -> bool {
         matches!(self.disk.lock().image.find(path), Some(Entry::Folder(_)))
     }
