@@ -365,7 +365,7 @@ def test_after_a_restart_the_hottest_return_first_at_the_rate_while_queries_run(
             answered += before is not None and epoch_under_way(new) == before
         assert answered >= 2, answered
         epoch = rows(new, "select epoch, trigger from system.epochs")
-        moves = rows(new, "select chunk, column_name, bytes, ended, status, benefit_ns_per_byte as worth from system.moves "
+        moves = rows(new, "select chunk, column_name, bytes, ended, took_us, status, benefit_ns_per_byte as worth from system.moves "
                           "order by number")
         assert [row["trigger"] for row in epoch] == ["restart"] and {row["status"] for row in moves} == {"done"}, moves
         hottest = [chunks.index(row["chunk"]) for row in moves if row["column_name"] == "k" and row["bytes"] > 100_000]
@@ -374,7 +374,8 @@ def test_after_a_restart_the_hottest_return_first_at_the_rate_while_queries_run(
         copied = 0
         for before, row in zip(moves, moves[1:]):
             copied += before["bytes"]
-            passed = (row["ended"] - moves[0]["ended"]).total_seconds()
+            # A first move that a busy machine held up ended late, which is no hurry of those behind it.
+            passed = (row["ended"] - moves[0]["ended"]).total_seconds() + moves[0]["took_us"] / 1e6
             assert passed >= 0.95 * (copied - moves[0]["bytes"]) / rate, moves
 
 
