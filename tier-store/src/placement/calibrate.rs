@@ -349,7 +349,7 @@ mod tests {
     #[test]
     fn what_fails_midway_is_said_and_tried_again_and_does_not_undo_what_was_measured() {
         let clock = SystemClock::default();
-        for reads in [0, 3, 40] {
+        for reads in [0, 3, 40, 1500] {
             let device = Arc::new(FailingEngine::after(reads));
             let home = FakeHome::on(Arc::clone(&device) as Arc<dyn BlockIo>);
             let broken = calibrate(&dram(32 << 20), &home, &clock, None);
@@ -357,6 +357,7 @@ mod tests {
             assert!(memory.measured && !ssd.measured && ssd.points.is_empty(), "after {reads}: {broken:?}");
             assert!(ssd.note.as_deref().is_some_and(|note| note.contains("calibration.tmp")), "{ssd:?}");
             assert_eq!(ssd.cost.granule_bytes, Some(PAGE_BYTES));
+            assert_eq!(device.depth().bytes(), Depth::default().bytes(), "after {reads}");
             assert_eq!(std::fs::read_dir(home.device().unwrap().dir()).unwrap().count(), 0);
             assert!(!broken.is_measured() && !broken.wants_another(broken.unix_us));
             assert!(broken.wants_another(broken.unix_us + 2 * AGAIN_US));

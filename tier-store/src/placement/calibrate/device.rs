@@ -31,9 +31,12 @@ pub(super) fn measure(home: &SsdTier, clock: &dyn Clock) -> Result<(Vec<Point>, 
     check(&home, clock)?;
     let sample = Sample::create(&home)?;
     let before = home.io().depth().bytes();
-    let busy =
-        busy(home.io().as_ref(), &sample.file.open(&home)?, clock).inspect_err(|_| home.io().depth().set(before))?;
-    let reader = Reader { home: &home, sample: &sample, clock };
+    measured(&home, &sample, clock).inspect_err(|_| home.io().depth().set(before))
+}
+
+fn measured(home: &SsdTier, sample: &Sample, clock: &dyn Clock) -> Result<(Vec<Point>, Busy)> {
+    let busy = busy(home.io().as_ref(), &sample.file.open(home)?, clock)?;
+    let reader = Reader { home, sample, clock };
     let mut points = Vec::new();
     for width in 0..Sample::WIDTHS {
         let bytes = sample.column_bytes(width);
