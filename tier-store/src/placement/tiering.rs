@@ -465,9 +465,9 @@ impl Tiering {
     pub fn set_rate_limit(&self, tier: &str, rate: Size) -> Result<()> {
         account(self.shared.host()?.as_ref(), tier)?;
         let Size::Bytes(bytes_per_s) = rate else {
-            return Err(Error::Invalid(format!(
-                "a rate limit is bytes per second, such as 100MiB; {rate} says of nothing what"
-            )));
+            return Err(Error::Invalid(
+                "a rate limit is bytes per second, such as 100MiB; a percentage has nothing that it could be of".into(),
+            ));
         };
         self.shared.tier_bytes_per_s.lock().insert(tier.to_owned(), bytes_per_s);
         Ok(())
