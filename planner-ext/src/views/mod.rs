@@ -31,6 +31,6 @@ mod term;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use definition::Definition;
+pub(crate) use definition::{Definition, Published, USUAL_REFRESH};
 pub(crate) use filter::{Filter, Verdict};
 pub(crate) use registry::{HotViews, Status, Views};
