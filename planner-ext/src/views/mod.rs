@@ -3,6 +3,8 @@
 //! ```text
 //!   definition   a view as it is stored: the words of its SELECT, and when its window was bound last
 //!   bound        the same as conditions on a table, its window at a fixed place
+//!   condition    the same, evaluated on rows and on the bounds of chunks
+//!   run          what chunks are to know of a view: who finds it out, and puts rows together
 //!   registry     the views that can be checked now, by table
 //!   filter       what is known of the rows that a query asks for: analysed once, checked against every view
 //!   proof        does every row of a filter fulfil a formula?
@@ -19,6 +21,7 @@
 
 mod bound;
 mod cast;
+mod condition;
 mod definition;
 mod domain;
 mod facts;
@@ -27,6 +30,7 @@ mod formula;
 mod point;
 mod proof;
 mod registry;
+mod run;
 mod term;
 #[cfg(test)]
 mod tests;
@@ -34,3 +38,5 @@ mod tests;
 pub(crate) use definition::{Definition, Published, USUAL_REFRESH};
 pub(crate) use filter::{Filter, Verdict};
 pub(crate) use registry::{HotViews, Status, Views};
+pub use run::RunCounters;
+pub(crate) use run::Forecast;
