@@ -97,7 +97,7 @@ impl OpenChunk {
                 columns.push(there(no_values(), spec.source.home_tier()));
                 continue;
             }
-            let segment = chunk.segments.get(*column);
+            let segment = spec.source.segment(chunk, *column);
             if let Some(constant) = segment.and_then(|s| s.constant.as_ref()) {
                 let rows = spec.slice_rows.min(chunk.rows as usize);
                 columns.push(there(constant.array(rows).map_err(store_error)?, spec.source.home_tier()));
@@ -233,7 +233,7 @@ impl OpenChunk {
     /// Lets an emulated device take its time for a slice of a column.
     pub(super) fn touch(&self, slot: usize, rows: usize) {
         let Some(touched) = &self.touched else { return };
-        let column = self.spec.columns.get(slot).and_then(|c| touched.chunk.segments.get(*c));
+        let column = self.spec.columns.get(slot).and_then(|c| self.spec.source.segment(&touched.chunk, *c));
         if let (Some(Some((tier, _))), Some(segment)) = (touched.places.get(slot), column) {
             self.spec.source.touch(*tier, segment.bytes() * rows as u64 / self.rows.max(1) as u64);
         }
@@ -456,7 +456,8 @@ impl Drop for OpenChunk {
         let totals = self.spec.source.store.access_totals();
         for (slot, (column, place)) in self.spec.columns.iter().zip(&touched.places).enumerate() {
             let Some((tier, bytes_read)) = place else { continue };
-            let Some(segment) = touched.chunk.segments.get(*column).filter(|s| s.constant.is_none()) else { continue };
+            let segment = self.spec.source.segment(&touched.chunk, *column);
+            let Some(segment) = segment.filter(|segment| segment.constant.is_none()) else { continue };
             let resident = *tier != self.spec.source.home_tier();
             let (pattern, values) = match self.spec.filters_on(slot) {
                 true => (Pattern::Sequential, scanned),
