@@ -317,6 +317,9 @@ fn definition(session: &Session, snapshot: &Snapshot, create: &Create, views: &V
         version,
         bound_at_us: now_us,
         made_at_us: now_us,
+        mark: None,
+        published: None,
+        refresh_us: 0,
     }))
 }
 

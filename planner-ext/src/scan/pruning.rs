@@ -89,8 +89,8 @@ pub(super) fn judge_chunks(source: &ScanSource, filters: &[Arc<dyn PhysicalExpr>
     }
     let pool = source.store.filters();
     let denied = |chunk: &Chunk| {
-        let segment = |asked: &Asked| source.segment(chunk, asked.column);
-        asked.iter().any(|asked| segment(asked).is_some_and(|s| pool.excludes(s, &asked.values)))
+        let denies = |asked: &Asked| chunk.columns().get(asked.column).is_some_and(|s| pool.excludes(s, &asked.values));
+        asked.iter().any(denies)
     };
     let judge = |(position, entry): (usize, &ChunkEntry)| {
         let within = within.as_ref().and_then(|within| within.get(position)).copied().unwrap_or(true);

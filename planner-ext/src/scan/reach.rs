@@ -40,7 +40,8 @@ impl Reach {
         let named = |name: &String| Part { name: name.clone(), segments: 0, bytes: 0 };
         let mut tiers: Vec<Part> = source.tiers().iter().map(named).collect();
         for segment in config.chunks.iter().filter_map(|chunk| source.chunk(*chunk)).flat_map(|entry| {
-            columns.iter().filter_map(move |column| source.segment(&entry.chunk, *column))
+            let segments = entry.chunk.columns();
+            columns.iter().filter_map(|column| segments.get(*column))
         }) {
             let resident = segment.resident.load();
             let (tier, bytes) = match resident.as_ref() {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
 use terrace_tier_store::Store;
-use terrace_tier_store::table::{Chunk, ChunkEntry, DeltaRows, Segment, Table, TableVersion};
+use terrace_tier_store::table::{ChunkEntry, DeltaRows, Table, TableVersion};
 use terrace_tier_store::tier::TierId;
 
 /// Name of the column of row positions; no column of a table may have it.
@@ -47,11 +47,6 @@ impl ScanSource {
     /// True for the column of row positions, which is stored nowhere.
     pub(super) fn is_row_column(&self, column: usize) -> bool {
         column >= self.table.schema().fields().len()
-    }
-
-    /// What a chunk stores of a column; behind those of its columns a chunk has segments that are none.
-    pub(super) fn segment<'a>(&self, chunk: &'a Chunk, column: usize) -> Option<&'a Arc<Segment>> {
-        if self.is_row_column(column) { None } else { chunk.segments.get(column) }
     }
 
     /// Notes that `bytes` of a segment are read in place on `tier`: an emulated device takes its time for it.

@@ -44,7 +44,7 @@ impl Coverage {
 }
 
 fn bytes(entry: &ChunkEntry, definition: &Definition) -> u64 {
-    let columns = entry.chunk.schema.fields().iter().zip(&entry.chunk.segments);
+    let columns = entry.chunk.schema.fields().iter().zip(entry.chunk.columns());
     let own = |name: &String| definition.columns.is_empty() || definition.columns.contains(name);
     let own = columns.filter(|(field, segment)| own(field.name()) && segment.constant.is_none());
     own.map(|(_, segment)| segment.home.len).sum()

@@ -36,7 +36,7 @@ mod term;
 pub(crate) mod tests;
 
 pub(crate) use coverage::Coverage;
-pub(crate) use definition::Definition;
+pub(crate) use definition::{Definition, Published, USUAL_REFRESH};
 pub(crate) use filter::{Filter, Verdict};
 pub(crate) use registry::{HotViews, Status, Views};
 pub use served::ViewTally;

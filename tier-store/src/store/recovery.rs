@@ -147,6 +147,7 @@ fn assemble(options: &StoreOptions, catalog: Arc<Catalog>, next_table: u64) -> R
         publications: Mutex::default(),
         compactions: CompactionCounters::default(),
         ddl: Mutex::new(()),
+        marks: Mutex::new(()),
         next_table: AtomicU64::new(next_table),
         schema_version: AtomicU64::new(0),
         catalog,
@@ -216,7 +217,7 @@ fn load_table(core: &Core, id: TableId, record: TableRecord) -> Result<Arc<Table
         let segments = Segment::of_file(record.columns, record.homes);
         let number = ChunkId(key_part(k, 1));
         let file = Chunk::new(id, number, record.rows, Arc::clone(schema), path, record.file_bytes, segments);
-        let chunk = file.under(schema, &definition.columns);
+        let chunk = file.under(schema, &definition.columns).knowing(record.marks);
         core.ssd.adopt_file(&chunk.path, chunk.file_bytes);
         let deletions = deletions.remove(&number.0);
         chunks.push(ChunkEntry { chunk: Arc::new(chunk), deletions, place: record.place });

@@ -3,7 +3,7 @@
 use arrow::array::{BooleanArray, UInt32Array};
 use arrow::compute::{not, prep_null_mask_filter};
 use datafusion::common::DFSchema;
-use terrace_tier_store::table::{Arrangement, MarkId, Table, TableName};
+use terrace_tier_store::table::{Arrangement, MarkId, Marked, Table};
 
 use super::*;
 use crate::views::{Definition, Published};
