@@ -75,7 +75,7 @@ impl OptimizerRule for JoinOrder {
 
     fn rewrite(&self, plan: LogicalPlan, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
         let options = config.options();
-        if !PlannerOptions::of(options).join_order {
+        if !PlannerOptions::of(&options).join_order {
             return Ok(Transformed::no(plan));
         }
         order_below(plan)

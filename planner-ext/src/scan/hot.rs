@@ -63,7 +63,8 @@ impl HotScan {
                 continue;
             }
             let chunks = pruned.iter().filter_map(|item| source.chunk(*item));
-            let segments = chunks.flat_map(|entry| columns.iter().filter_map(|column| entry.chunk.columns().get(*column)));
+            let segments =
+                chunks.flat_map(|entry| columns.iter().filter_map(|column| entry.chunk.columns().get(*column)));
             let bytes = segments.filter(|segment| segment.constant.is_none()).map(|segment| segment.home.len);
             served.tally.hit(pruned.len() as u64, bytes.sum());
         }

@@ -73,7 +73,9 @@ impl Twins {
         self.seen.queries += 1;
         match found == expected {
             true => Ok(()),
-            false => Err(format!("{sql}\n  {parameters:?}\n  {} rows with views, {} without", found.len(), expected.len())),
+            false => {
+                Err(format!("{sql}\n  {parameters:?}\n  {} rows with views, {} without", found.len(), expected.len()))
+            }
         }
     }
 

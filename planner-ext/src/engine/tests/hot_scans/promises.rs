@@ -20,7 +20,8 @@ async fn orders() -> Server {
 }
 
 /// Twenty of the customers.
-const FEW: &str = "customer IN (3, 57, 111, 165, 219, 273, 327, 381, 435, 489, 543, 597, 651, 705, 759, 813, 867, 921, 975, 999)";
+const FEW: &str =
+    "customer IN (3, 57, 111, 165, 219, 273, 327, 381, 435, 489, 543, 597, 651, 705, 759, 813, 867, 921, 975, 999)";
 const MATTERS: &str = "status = 'open' OR urgency = 99";
 
 async fn with_views() -> Server {
@@ -58,7 +59,10 @@ async fn scattered_rows_are_found_in_few_chunks() {
         ("few", "SELECT count(*) FROM orders WHERE customer IN (57, 999, 435) AND id > 20"),
         ("matters", "SELECT count(*), sum(id) FROM orders WHERE status = 'open' OR urgency = 99"),
         ("matters", "SELECT count(*) FROM orders WHERE urgency = 99 AND id > 100"),
-        ("matters", "SELECT max(id) FROM orders WHERE (status = 'open' AND id % 2 = 1) OR (urgency = 99 AND id % 2 = 0)"),
+        (
+            "matters",
+            "SELECT max(id) FROM orders WHERE (status = 'open' AND id % 2 = 1) OR (urgency = 99 AND id % 2 = 0)",
+        ),
     ] {
         server.run("SET terrace.hot_views = false").await.unwrap();
         let expected = server.rows(query).await;
@@ -78,14 +82,20 @@ async fn scattered_rows_are_found_in_few_chunks() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn scans_of_all_kinds_are_served() {
     let server = with_views().await;
-    server.run("CREATE TABLE customers AS SELECT value AS id, value % 3 AS kind FROM generate_series(0, 999)").await.unwrap();
+    server
+        .run("CREATE TABLE customers AS SELECT value AS id, value % 3 AS kind FROM generate_series(0, 999)")
+        .await
+        .unwrap();
     ["few", "matters"].into_iter().for_each(|view| server.publish(view, Lie::No, 100, || Way::Apart));
     for (query, views) in [
         ("SELECT count(*) FROM orders WHERE customer = 111", "few"),
         // What is said of one side of a join holds for the other.
         ("SELECT count(*) FROM orders o JOIN customers c ON o.customer = c.id WHERE c.id IN (3, 57)", "few"),
         ("SELECT count(*) FROM orders o, customers c WHERE o.customer = c.id AND c.id = 111 AND c.kind = 0", "few"),
-        ("SELECT count(*) FROM customers c WHERE EXISTS (SELECT 1 FROM orders WHERE customer = c.id AND customer = 3)", "few"),
+        (
+            "SELECT count(*) FROM customers c WHERE EXISTS (SELECT 1 FROM orders WHERE customer = c.id AND customer = 3)",
+            "few",
+        ),
         ("SELECT kind FROM customers WHERE id IN (SELECT customer FROM orders WHERE customer = 57)", "few"),
         ("WITH w AS (SELECT * FROM orders WHERE customer = 57) SELECT count(*) FROM w WHERE urgency > 3", "few"),
         ("DELETE FROM orders WHERE customer = 57 AND id < 0", "few"),
@@ -100,7 +110,10 @@ async fn scans_of_all_kinds_are_served() {
         ("SELECT count(*) FROM orders", ""),
         ("SELECT count(*) FROM orders o LEFT JOIN customers c ON o.customer = c.id AND c.id = 3", ""),
         // Run-time filters come too late.
-        ("SELECT count(*) FROM orders o JOIN (SELECT max(id) AS id FROM customers WHERE id < 4) c ON o.customer = c.id", ""),
+        (
+            "SELECT count(*) FROM orders o JOIN (SELECT max(id) AS id FROM customers WHERE id < 4) c ON o.customer = c.id",
+            "",
+        ),
     ] {
         let plan = server.explain(&format!("EXPLAIN {query}")).await;
         let served = plan.split("hot_views=[").nth(1).map_or("", |rest| rest.split(':').next().unwrap());
@@ -139,7 +152,10 @@ async fn statements_that_are_kept_follow_their_views() {
     assert_eq!(ask(&prepared, 112).await, (10, false, true), "another value is not implied");
     assert_eq!(ask(&prepared, 999).await, (10, true, false));
     // What comes later is read, in the delta and sealed.
-    server.run("INSERT INTO orders SELECT id + 10000, 111, status, urgency, note FROM orders WHERE id < 150").await.unwrap();
+    server
+        .run("INSERT INTO orders SELECT id + 10000, 111, status, urgency, note FROM orders WHERE id < 150")
+        .await
+        .unwrap();
     assert_eq!(ask(&prepared, 111).await, (160, true, false));
     server.engine.store().seal(&server.table("orders")).unwrap();
     assert_eq!(ask(&prepared, 111).await, (160, true, false));
