@@ -37,7 +37,7 @@ use super::{show, words};
 use crate::error::{Error, ErrorKind, Result, missing_table};
 use crate::provider::TierTable;
 use crate::system::hot_views::Checked;
-use crate::views::{Coverage, Definition, Filter, Verdict, Views};
+use crate::views::{Coverage, Definition, Filter, USUAL_REFRESH, Verdict, Views};
 
 /// Operators that a condition may have: it is walked through often, on threads of all kinds.
 const MOST_OPERATORS: usize = 1_000;
@@ -319,7 +319,7 @@ fn definition(session: &Session, snapshot: &Snapshot, create: &Create, views: &V
         made_at_us: now_us,
         mark: None,
         published: None,
-        refresh_us: 0,
+        refresh_us: USUAL_REFRESH.as_micros() as u64,
     }))
 }
 
