@@ -157,6 +157,15 @@ pub fn statements(out: &mut Exposition, engine: &Engine) {
     out.gauge("terrace_query_memory_used_bytes", "Memory of running statements.", memory.used_bytes() as f64);
     out.gauge("terrace_query_memory_limit_bytes", "Its limit.", memory.limit_bytes() as f64);
     out.gauge("terrace_query_spilled_bytes", "Bytes in spill files now.", engine.spilled_bytes() as f64);
+    let views = engine.view_tally();
+    let help = "Scans of tables with published hot views, counted once for each view.";
+    let scans = [("hit", views.hits()), ("miss", views.misses())];
+    let scans = scans.map(|(outcome, count)| (vec![("outcome", outcome)], count as f64));
+    out.counters("terrace_hot_view_scans_total", help, scans);
+    let help = "Chunks that scans did not read because of hot views.";
+    out.counter("terrace_hot_view_pruned_chunks_total", help, views.pruned_chunks() as f64);
+    let help = "Bytes at home of the columns that they would have read of these.";
+    out.counter("terrace_hot_view_saved_bytes_total", help, views.saved_bytes() as f64);
 }
 
 /// Tiers: budgets, use, accesses by pattern.

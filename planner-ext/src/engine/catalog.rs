@@ -333,7 +333,7 @@ impl Snapshot {
         let number = version.number;
         let defaults = defaults::of_table(&self.template, table.definition())?;
         let provider = TierTable::new(Arc::clone(&self.store), Arc::clone(&table), version).with_defaults(defaults);
-        let provider = Arc::new(provider);
+        let provider = Arc::new(provider.with_hot_views(Arc::clone(&self.live.hot_views)));
         pins.insert(name.clone(), Pin { table, version: number, provider: Arc::clone(&provider) });
         Ok(Some(provider))
     }

@@ -44,7 +44,7 @@ use crate::error::{Error, ErrorKind, Result, missing_table};
 use crate::provider::TierTable;
 use crate::system::hot_view_runs;
 use crate::system::hot_views::Checked;
-use crate::views::{Definition, Filter, USUAL_REFRESH, Verdict, Views};
+use crate::views::{Coverage, Definition, Filter, USUAL_REFRESH, Verdict, Views};
 
 /// Operators that a condition may have: it is walked through often, on threads of all kinds.
 const MOST_OPERATORS: usize = 1_000;
@@ -418,8 +418,7 @@ pub(super) async fn checked(
     super::parse::check_plan(&plan)?;
     let plan = snapshot.state().optimize(&plan)?;
     let views = engine.hot_views.current()?;
-    let zone = |options: &datafusion::config::ConfigOptions| options.execution.time_zone.clone();
-    let same_zone = zone(snapshot.template().config_options()) == zone(engine.base.config_options());
+    let same_zone = engine.hot_views.means_the_same(snapshot.template().config_options());
     let mut found = Vec::new();
     plan.apply_with_subqueries(|node| {
         if let LogicalPlan::TableScan(scan) = node {
@@ -432,7 +431,12 @@ pub(super) async fn checked(
             let mut needed: Vec<&str> = read.chain(filtered.map(|column| column.name.as_str())).collect();
             needed.sort_unstable();
             needed.dedup();
-            for view in views.of(name) {
+            for newest in views.of(name) {
+                // Scans are served by the version that chunks know.
+                let published = views.published(&newest.definition().name, table.table());
+                let view = published.map_or(newest, |published| published.view());
+                let coverage =
+                    published.map(|known| Coverage::of(table.version(), view.definition(), Some(known.mark())));
                 // Functions may see another time of day than the view's did.
                 let lacks = match filter.check(view) {
                     _ if !same_zone => Some("the time zone of the session is not the server's".to_owned()),
@@ -443,6 +447,7 @@ pub(super) async fn checked(
                     definition: Arc::clone(view.definition()),
                     lacks,
                     outside: view.lacks(needed.iter().copied()).join(", "),
+                    coverage,
                 });
             }
         }

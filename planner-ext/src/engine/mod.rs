@@ -76,6 +76,8 @@ pub use session::Session;
 pub use statement::{Prepared, RunningQuery};
 pub use transaction::Transaction;
 
+pub use crate::views::ViewTally;
+
 use crate::error::{Error, ErrorKind, Result};
 use crate::views::HotViews;
 pub use crate::views::RunCounters;
@@ -293,6 +295,11 @@ impl Engine {
     /// Counts of statements by kind and outcome, durations, refusals.
     pub fn counters(&self) -> &Counters {
         self.registry.counters()
+    }
+
+    /// What scans did with hot views since the server started.
+    pub fn view_tally(&self) -> &ViewTally {
+        self.hot_views.total()
     }
 
     /// Statements waiting for their turn now.

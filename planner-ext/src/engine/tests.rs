@@ -21,6 +21,7 @@ use terrace_tier_store::{Store, StoreOptions};
 use super::*;
 
 mod ddl;
+mod hot_scans;
 mod hot_views;
 mod keys;
 mod placement;

@@ -34,7 +34,6 @@ const RETRY_US: u64 = 60_000_000;
 /// The runs of an engine.
 #[derive(Debug, Default)]
 pub(super) struct Runs {
-    counters: RunCounters,
     /// Held by the run under way, by whichever thread does it.
     turn: Arc<tokio::sync::Mutex<()>>,
     /// Statements that wait for their turn.
@@ -60,10 +59,6 @@ impl Runs {
     /// True once no run may begin or go on.
     pub(super) fn is_stopped(&self) -> bool {
         self.stopped.load(Ordering::Acquire)
-    }
-
-    pub(super) fn counters(&self) -> &RunCounters {
-        &self.counters
     }
 }
 
@@ -126,7 +121,7 @@ type Turn = OwnedMutexGuard<()>;
 impl Engine {
     /// What runs of hot views did.
     pub fn view_runs(&self) -> &RunCounters {
-        self.runs.counters()
+        self.hot_views.runs()
     }
 
     /// Stores the next version of a view, bound to now, and runs it to its end.
@@ -183,8 +178,8 @@ impl Engine {
         let (clock, definition) = (Arc::clone(&self.clock), Arc::clone(definition));
         self.options.cpu.spawn_blocking(move || {
             let pace = |bytes| whom.goes_on(&runs, clock.as_ref(), bytes) && views.is_current(&definition);
-            runs.counters.begin(&definition.name);
-            let result = run_to_end(&views, &definition, &runs.counters, &pace);
+            views.runs().begin(&definition.name);
+            let result = run_to_end(&views, &definition, views.runs(), &pace);
             if !views.is_current(&definition) {
                 views.forget(&definition.table, definition.mark);
             }
@@ -193,7 +188,7 @@ impl Engine {
                 Err(error) if error.kind() == ErrorKind::Cancelled => None,
                 Err(error) => Some(Err(error.message().to_owned())),
             };
-            runs.counters.end(&definition.name, ended);
+            views.runs().end(&definition.name, ended);
             (turn, result)
         })
     }
@@ -328,7 +323,7 @@ impl Engine {
             let interval = definition.refresh_us;
             if definition.is_pending() {
                 // One that failed waits; a newer version does not.
-                if next_us <= now_us || self.runs.counters.error(&definition.name).is_none() {
+                if next_us <= now_us || self.hot_views.runs().error(&definition.name).is_none() {
                     due.push((definition.as_ref().clone(), false));
                 }
             } else if interval > 0 && bound.is_moving() && definition.bound_at_us.saturating_add(interval) <= now_us {

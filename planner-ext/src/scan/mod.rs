@@ -12,6 +12,7 @@
 //!   fetch       columns of rows that are known by their positions
 //!   pushdown    DataFusion's push-down of filters, corrected where names of columns are not unique
 //!   pruning     which chunks a predicate can match, by their bounds and membership filters
+//!   hot         which chunks have rows of the hot views that the scan asks for
 //!   asked       the single values that a predicate asks a column for
 //!   rows        filters on whole chunks, for those who are no scan
 //!   reach       where its segments lie, how each tier's are read, how many partitions that is worth
@@ -28,6 +29,7 @@ mod counted;
 mod exec;
 mod fetch;
 mod filter;
+mod hot;
 pub(crate) mod journal;
 mod keys;
 mod late;

@@ -6,6 +6,8 @@
 //!   condition    the same, evaluated on rows and on the bounds of chunks
 //!   run          what chunks are to know of a view: who finds it out, and puts rows together
 //!   registry     the views that can be checked now, by table
+//!   coverage     what the chunks of a table know of a view
+//!   served       those whose rows chunks know, and what scans did with them
 //!   filter       what is known of the rows that a query asks for: analysed once, checked against every view
 //!   proof        does every row of a filter fulfil a formula?
 //!   facts        what one way to fulfil a filter says of each term
@@ -22,6 +24,7 @@
 mod bound;
 mod cast;
 mod condition;
+mod coverage;
 mod definition;
 mod domain;
 mod facts;
@@ -31,12 +34,16 @@ mod point;
 mod proof;
 mod registry;
 mod run;
+mod served;
 mod term;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
+pub(crate) use coverage::Coverage;
 pub(crate) use definition::{Definition, Published, USUAL_REFRESH};
 pub(crate) use filter::{Filter, Verdict};
 pub(crate) use registry::{HotViews, Status, Views};
 pub use run::RunCounters;
 pub(crate) use run::Forecast;
+pub use served::ViewTally;
+pub(crate) use served::{PublishedView, Served};

@@ -130,3 +130,6 @@ impl Core {
         if now.is_empty() { Ok(Compacted::default()) } else { self.replace(table, &now, arrange) }
     }
 }
+
+#[cfg(test)]
+pub(super) mod tests;
