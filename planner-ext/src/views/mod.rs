@@ -43,7 +43,7 @@ pub(crate) use coverage::Coverage;
 pub(crate) use definition::{Definition, Published, USUAL_REFRESH};
 pub(crate) use filter::{Filter, Verdict};
 pub(crate) use registry::{HotViews, Status, Views};
-pub use run::RunCounters;
 pub(crate) use run::Forecast;
+pub use run::RunCounters;
 pub use served::ViewTally;
 pub(crate) use served::{PublishedView, Served};
