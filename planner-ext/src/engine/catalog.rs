@@ -356,7 +356,9 @@ impl Snapshot {
     pub(super) fn hot_views(&self, table: &TableName) -> Result<Vec<String>> {
         let views = self.live.hot_views.current()?;
         let of_table = views.iter().map(|status| &status.definition).filter(|view| view.table == *table);
-        Ok(of_table.map(|view| format!("CREATE HOT VIEW {} AS {}", qualified(&view.name), view.select)).collect())
+        Ok(of_table
+            .map(|view| format!("CREATE HOT VIEW {} AS {}{}", qualified(&view.name), view.select, view.options()))
+            .collect())
     }
 
     /// Functions and options without the catalog.

@@ -14,6 +14,7 @@
 //!   pruning     which chunks a predicate can match, by their bounds and membership filters
 //!   hot         which chunks have rows of the hot views that the scan asks for
 //!   asked       the single values that a predicate asks a column for
+//!   rows        filters on whole chunks, for those who are no scan
 //!   reach       where its segments lie, how each tier's are read, how many partitions that is worth
 //!   statistics  what the planner may believe about the rows of a scan
 //!   metrics     what EXPLAIN ANALYZE shows
@@ -41,6 +42,7 @@ mod pruning;
 mod pushdown;
 mod queue;
 mod reach;
+mod rows;
 mod source;
 mod statistics;
 mod stream;
@@ -59,6 +61,7 @@ use datafusion::prelude::SessionConfig;
 pub use exec::{ScanConfig, ScanOrder, TierScanExec};
 pub(crate) use fetch::FetchExec;
 use pushdown::CheckedPushdown;
+pub(crate) use rows::{RowFilter, may_have};
 pub use source::{ROW_COLUMN, ScanSource};
 
 /// Rows of a slice: the unit of filtering and of output.

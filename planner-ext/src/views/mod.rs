@@ -3,6 +3,8 @@
 //! ```text
 //!   definition   a view as it is stored: the words of its SELECT, and when its window was bound last
 //!   bound        the same as conditions on a table, its window at a fixed place
+//!   condition    the same, evaluated on rows and on the bounds of chunks
+//!   run          what chunks are to know of a view: who finds it out, and puts rows together
 //!   registry     the views that can be checked now, by table
 //!   coverage     what the chunks of a table know of a view
 //!   served       those whose rows chunks know, and what scans did with them
@@ -22,6 +24,7 @@
 mod bound;
 mod cast;
 mod coverage;
+mod condition;
 mod definition;
 mod domain;
 mod facts;
@@ -30,6 +33,7 @@ mod formula;
 mod point;
 mod proof;
 mod registry;
+mod run;
 mod served;
 mod term;
 #[cfg(test)]
@@ -39,5 +43,7 @@ pub(crate) use coverage::Coverage;
 pub(crate) use definition::{Definition, Published, USUAL_REFRESH};
 pub(crate) use filter::{Filter, Verdict};
 pub(crate) use registry::{HotViews, Status, Views};
+pub(crate) use run::Forecast;
+pub use run::RunCounters;
 pub use served::ViewTally;
 pub(crate) use served::{PublishedView, Served};

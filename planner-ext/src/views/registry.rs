@@ -93,9 +93,9 @@ impl Views {
 
 /// The hot views of a store.
 pub(crate) struct HotViews {
-    store: Arc<Store>,
+    pub(super) store: Arc<Store>,
     /// Functions and options that conditions are planned with.
-    state: SessionState,
+    pub(super) state: SessionState,
     kept: Mutex<Option<Arc<Views>>>,
     /// What scans did with each view, and with all.
     tallies: Mutex<HashMap<TableName, Arc<ViewTally>>>,
