@@ -23,8 +23,8 @@
 
 mod bound;
 mod cast;
-mod coverage;
 mod condition;
+mod coverage;
 mod definition;
 mod domain;
 mod facts;
