@@ -123,7 +123,8 @@ async fn scans_of_all_kinds_are_served() {
             server.run("SET terrace.hot_views = false").await.unwrap();
             let mut expected = server.rows(query).await;
             let mut found = found;
-            (found.sort(), expected.sort());
+            found.sort();
+            expected.sort();
             assert_eq!(found, expected, "{query}");
             assert!(!server.explain(&format!("EXPLAIN {query}")).await.contains("hot_views"));
             server.run("RESET terrace.hot_views").await.unwrap();
