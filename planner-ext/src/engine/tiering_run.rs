@@ -34,7 +34,6 @@ const RETRY_US: u64 = 60_000_000;
 /// The runs of an engine.
 #[derive(Debug, Default)]
 pub(super) struct Runs {
-    counters: RunCounters,
     /// Held by the run under way, by whichever thread does it.
     turn: Arc<tokio::sync::Mutex<()>>,
     /// Statements that wait for their turn.
@@ -60,10 +59,6 @@ impl Runs {
     /// True once no run may begin or go on.
     pub(super) fn is_stopped(&self) -> bool {
         self.stopped.load(Ordering::Acquire)
-    }
-
-    pub(super) fn counters(&self) -> &RunCounters {
-        &self.counters
     }
 }
 
@@ -126,7 +121,7 @@ type Turn = OwnedMutexGuard<()>;
 impl Engine {
     /// What runs of hot views did.
     pub fn view_runs(&self) -> &RunCounters {
-        self.runs.counters()
+        self.hot_views.runs()
     }
 
     /// Stores the next version of a view, bound to now, and runs it to its end.
@@ -183,17 +178,17 @@ impl Engine {
         let (clock, definition) = (Arc::clone(&self.clock), Arc::clone(definition));
         self.options.cpu.spawn_blocking(move || {
             let pace = |bytes| whom.goes_on(&runs, clock.as_ref(), bytes) && views.is_current(&definition);
-            runs.counters.begin(&definition.name);
-            let result = run_to_end(&views, &definition, &runs.counters, &pace);
+            views.runs().begin(&definition.name);
+            let result = run_to_end(&views, &definition, views.runs(), &pace);
             if !views.is_current(&definition) {
-                views.forget(&definition.table, definition.mark);
+                views.forget_unknown(&definition.table);
             }
             let ended = match &result {
                 Ok(()) => Some(Ok(())),
                 Err(error) if error.kind() == ErrorKind::Cancelled => None,
                 Err(error) => Some(Err(error.message().to_owned())),
             };
-            runs.counters.end(&definition.name, ended);
+            views.runs().end(&definition.name, ended);
             (turn, result)
         })
     }
@@ -208,7 +203,7 @@ impl Engine {
         let at_us = self.clock.unix_us();
         let mut next = now.as_ref().clone();
         let published = Published { mark, version: ran.version, bound_at_us: ran.bound_at_us, at_us };
-        let before = next.published.replace(published);
+        next.published = Some(published);
         let (writer, table) = (Arc::clone(&self.hot_views), next.table.clone());
         self.blocking(move || writer.put(&next)).await?;
         drop(names);
@@ -216,7 +211,7 @@ impl Engine {
         let writer = Arc::clone(&self.hot_views);
         let forget = move || {
             let _turn = turn;
-            writer.forget(&table, before.map(|before| before.mark));
+            writer.forget_unknown(&table);
             Ok(())
         };
         self.blocking(forget).await
@@ -235,6 +230,7 @@ fn run_to_end(
     counters: &RunCounters,
     pace: &dyn Fn(u64) -> bool,
 ) -> Result<()> {
+    views.forget_unknown(&definition.table);
     let job = views.job(definition)?;
     match job.run(counters, pace) {
         // A table that is gone took its views along.
@@ -328,7 +324,7 @@ impl Engine {
             let interval = definition.refresh_us;
             if definition.is_pending() {
                 // One that failed waits; a newer version does not.
-                if next_us <= now_us || self.runs.counters.error(&definition.name).is_none() {
+                if next_us <= now_us || self.hot_views.runs().error(&definition.name).is_none() {
                     due.push((definition.as_ref().clone(), false));
                 }
             } else if interval > 0 && bound.is_moving() && definition.bound_at_us.saturating_add(interval) <= now_us {

@@ -36,6 +36,9 @@ pub(super) fn fields() -> Vec<Field> {
         count("misses"),
         count("pruned_chunks"),
         count("saved_bytes"),
+        text("state"),
+        text("refresh"),
+        optional_text("last_error"),
     ]
 }
 
@@ -44,6 +47,8 @@ struct Row {
     status: Status,
     coverage: Coverage,
     tally: Arc<ViewTally>,
+    state: &'static str,
+    last_error: Option<String>,
 }
 
 impl Row {
@@ -52,7 +57,14 @@ impl Row {
         let mark = status.published.as_ref().map(PublishedView::mark);
         let version = live.store.table(&definition.table).map(|table| table.version());
         let coverage = version.map(|version| Coverage::of(&version, definition, mark)).unwrap_or_default();
-        Self { coverage, tally: live.hot_views.tally(&definition.name), status }
+        let runs = live.hot_views.runs();
+        let state = match definition.is_pending() {
+            _ if runs.running().as_ref() == Some(&definition.name) => "running",
+            true => "pending",
+            false => "published",
+        };
+        let (tally, last_error) = (live.hot_views.tally(&definition.name), runs.error(&definition.name));
+        Self { coverage, tally, state, last_error, status }
     }
 }
 
@@ -85,6 +97,9 @@ pub(super) fn rows(live: Live, wanted: Wanted) -> Result<Batches> {
             counts(rows, |r| r.tally.misses()),
             counts(rows, |r| r.tally.pruned_chunks()),
             counts(rows, |r| r.tally.saved_bytes()),
+            texts(rows, |r| r.state.to_owned()),
+            texts(rows, |r| of(r).refresh()),
+            optional_texts(rows, |r| r.last_error.clone()),
         ]
     }))
 }

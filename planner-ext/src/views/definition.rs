@@ -75,12 +75,19 @@ impl Definition {
         published.filter(|mark| self.mark != Some(*mark)).into_iter().chain(self.mark)
     }
 
+    /// How often it is refreshed, as the option has it.
+    pub(crate) fn refresh(&self) -> String {
+        match self.refresh_us {
+            0 => "never".to_owned(),
+            us => Span(Duration::from_micros(us)).to_string(),
+        }
+    }
+
     /// Options as CREATE HOT VIEW takes them, with a space before them; empty when they are the usual ones.
     pub(crate) fn options(&self) -> String {
-        match self.refresh_us {
-            usual if usual == usual_refresh_us() => String::new(),
-            0 => " WITH (refresh = 'never')".to_owned(),
-            us => format!(" WITH (refresh = '{}')", Span(Duration::from_micros(us))),
+        match self.refresh_us == usual_refresh_us() {
+            true => String::new(),
+            false => format!(" WITH (refresh = '{}')", self.refresh()),
         }
     }
 }

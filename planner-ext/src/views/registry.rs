@@ -17,6 +17,7 @@ use terrace_tier_store::table::{Table, TableDefinition, TableName};
 use super::bound::BoundView;
 use super::definition::Definition;
 use super::filter::{Filter, Verdict};
+use super::run::RunCounters;
 use super::served::{PublishedView, Served, ViewTally};
 use crate::error::{Error, ErrorKind, Result, missing_table};
 
@@ -100,6 +101,7 @@ pub(crate) struct HotViews {
     /// What scans did with each view, and with all.
     tallies: Mutex<HashMap<TableName, Arc<ViewTally>>>,
     total: Arc<ViewTally>,
+    runs: RunCounters,
     /// Takes every view for implied, to see that tests notice.
     #[cfg(test)]
     credulous: std::sync::atomic::AtomicBool,
@@ -120,6 +122,7 @@ impl HotViews {
             kept: Mutex::default(),
             tallies: Mutex::default(),
             total: Arc::default(),
+            runs: RunCounters::default(),
             #[cfg(test)]
             credulous: Default::default(),
         })
@@ -192,6 +195,11 @@ impl HotViews {
     /// What scans did with all views.
     pub(crate) fn total(&self) -> &Arc<ViewTally> {
         &self.total
+    }
+
+    /// What runs did.
+    pub(crate) fn runs(&self) -> &RunCounters {
+        &self.runs
     }
 
     #[cfg(test)]
