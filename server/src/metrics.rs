@@ -5,11 +5,12 @@
 //! those leave out is summed up under `_other`. Names are `terrace_<component>_<what>_<unit>[_total]` in base units.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use prometheus::proto::{Bucket, Counter, Gauge, Histogram, LabelPair, Metric, MetricFamily, MetricType};
 use terrace_flight::{FlightMetrics, OperationSnapshot};
-use terrace_planner_ext::engine::{DURATION_BUCKETS_US, Engine, Outcome, StatementKind, StatementState};
+use terrace_planner_ext::engine::{DURATION_BUCKETS_US, Engine, Outcome, RunCounters, StatementKind, StatementState};
 use terrace_tier_store::Store;
 use terrace_tier_store::heat::Pattern;
 use terrace_tier_store::heat::access::AccessTotal;
@@ -156,6 +157,35 @@ pub fn statements(out: &mut Exposition, engine: &Engine) {
     out.gauge("terrace_query_memory_used_bytes", "Memory of running statements.", memory.used_bytes() as f64);
     out.gauge("terrace_query_memory_limit_bytes", "Its limit.", memory.limit_bytes() as f64);
     out.gauge("terrace_query_spilled_bytes", "Bytes in spill files now.", engine.spilled_bytes() as f64);
+    let views = engine.view_tally();
+    let help = "Scans of tables with published hot views, counted once for each view.";
+    let scans = [("hit", views.hits()), ("miss", views.misses())];
+    let scans = scans.map(|(outcome, count)| (vec![("outcome", outcome)], count as f64));
+    out.counters("terrace_hot_view_scans_total", help, scans);
+    let help = "Chunks that scans did not read because of hot views.";
+    out.counter("terrace_hot_view_pruned_chunks_total", help, views.pruned_chunks() as f64);
+    let help = "Bytes at home of the columns that they would have read of these.";
+    out.counter("terrace_hot_view_saved_bytes_total", help, views.saved_bytes() as f64);
+    hot_view_runs(out, engine.view_runs());
+}
+
+fn hot_view_runs(out: &mut Exposition, runs: &RunCounters) {
+    let ended = [("done", runs.runs()), ("failed", runs.failed())];
+    let ended = ended.map(|(outcome, count)| (vec![("outcome", outcome)], count as f64));
+    out.counters("terrace_hot_view_runs_total", "Runs of hot views that were over.", ended);
+    let help = "Chunks that do not know the view of the run under way; 0 when there is none.";
+    out.gauge("terrace_hot_view_run_chunks_left", help, runs.chunks_left() as f64);
+    let help = "Chunks whose columns of the condition were read.";
+    out.counter("terrace_hot_view_run_chunks_read_total", help, runs.chunks_read() as f64);
+    let help = "Chunks of which it was noted, as they lie, that all rows or none may be of a view.";
+    out.counter("terrace_hot_view_run_chunks_noted_total", help, runs.chunks_noted() as f64);
+    let help = "Chunks replaced by others in which rows of views lie together.";
+    out.counter("terrace_hot_view_run_chunks_in_total", help, runs.chunks_in() as f64);
+    out.counter("terrace_hot_view_run_chunks_out_total", "Chunks written for them.", runs.chunks_out() as f64);
+    let help = "Bytes of columns of conditions that came from the home tier.";
+    out.counter("terrace_hot_view_run_read_bytes_total", help, runs.read_bytes() as f64);
+    let help = "Bytes of chunks that runs wrote.";
+    out.counter("terrace_hot_view_run_written_bytes_total", help, runs.written_bytes() as f64);
 }
 
 /// Tiers: budgets, use, accesses by pattern.
@@ -419,19 +449,18 @@ pub fn segments(out: &mut Exposition, store: &Store, limit: usize) {
                 let tier = tier.and_then(|t| tiers.get(t)).map_or(home, String::as_str);
                 let counts = segment.counters.snapshot().accesses;
                 for (pattern, accesses) in Pattern::ALL.into_iter().zip(counts).filter(|(_, n)| *n > 0) {
-                    rows.push((accesses, table, entry.chunk.id, column, pattern, tier));
+                    rows.push((accesses, table, Arc::clone(&entry.chunk), column, pattern, tier));
                 }
             }
         }
     }
-    rows.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| (a.1.id(), a.2, a.3).cmp(&(b.1.id(), b.2, b.3))));
+    rows.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| (a.1.id(), a.2.id, a.3).cmp(&(b.1.id(), b.2.id, b.3))));
     let left_out: u64 = rows.iter().skip(limit).map(|row| row.0).sum();
     let left_out_series = rows.len().saturating_sub(limit);
     rows.truncate(limit);
     let names = rows.iter().map(|(accesses, table, chunk, column, pattern, tier)| {
-        let schema = table.schema();
-        let column = schema.fields().get(*column).map(|f| f.name().clone()).unwrap_or_default();
-        (*accesses, table.name().to_string(), column, chunk.0.to_string(), *pattern, *tier)
+        let column = chunk.column_name(*column).into_owned();
+        (*accesses, table.name().to_string(), column, chunk.id.0.to_string(), *pattern, *tier)
     });
     let names: Vec<_> = names.collect();
     let samples = names.iter().map(|(accesses, table, column, batch, pattern, tier)| {

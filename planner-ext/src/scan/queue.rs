@@ -282,7 +282,7 @@ impl ScanQueue {
                     true => (Pattern::Sequential, chunk.rows as usize),
                     false => (Sample::default().pattern(survivors, chunk.rows as usize), survivors),
                 };
-                if values > 0 {
+                if values > 0 && !spec.source.is_row_column(*column) {
                     note(chunk, *column, ExpectedRead { pattern, values: values as u64 });
                 }
             }
@@ -383,7 +383,7 @@ impl ScanQueue {
         let columns = &self.spec.columns;
         for item in std::mem::take(&mut lane.pending) {
             let in_reach = self.spec.source.chunk(item).is_none_or(|entry| {
-                columns.iter().all(|c| entry.chunk.segments.get(*c).is_none_or(|s| s.is_in_reach()))
+                columns.iter().all(|c| entry.chunk.columns().get(*c).is_none_or(|s| s.is_in_reach()))
             });
             if self.ordered {
                 lane.order.push_back(item);
