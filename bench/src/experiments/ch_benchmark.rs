@@ -24,7 +24,7 @@ const QUICK_SHARES: [f64; 2] = [0.5, 0.95];
 const ROOM: f64 = 1.1;
 /// Rounds of queries in one measurement; the paper has 200, in one run.
 const ROUNDS: usize = 21;
-const QUICK_ROUNDS: usize = 7;
+const QUICK_ROUNDS: usize = 3;
 const PLANS: usize = 300;
 const QUICK_PLANS: usize = 30;
 /// What four sides take per scale, two of them with everything in memory.
@@ -41,12 +41,16 @@ const NAMES: [&str; 4] = ["all in memory", "all in memory, views", "tiered", "ti
 struct Contender {
     child: Child,
     tiered: bool,
-    /// Of each round of measurements at the share of the moment.
-    samples: Vec<Sample>,
     /// What making its views took; `None` without any.
     views: Option<Sample>,
-    dram_bytes: f64,
     _store: StoreClone,
+}
+
+/// What all four did at a share of queries for hot lines only, a sample per round of measurements.
+struct Measured {
+    share: f64,
+    dram_bytes: f64,
+    samples: [Vec<Sample>; 4],
 }
 
 /// Both hot shares, one after the other.
@@ -73,25 +77,16 @@ fn at(bench: &mut Bench, data: &OrderLine, (scale, hot): (f64, f64), paper: [f64
     });
     add_views(bench, &all, &about);
     let shares: &[f64] = if bench.quick { &QUICK_SHARES } else { &SHARES };
-    let mut curves: [Vec<(f64, f64)>; 4] = Default::default();
+    let mut measured = Vec::new();
     println!("  {:<10}{:<24}{:>12}{:>12}{:>12}{:>12}", "hot only", "", "ms/round", "to memory", "to views", "cold MB");
     for share in shares {
-        measure(bench, &mut all, (hot, *share))?;
-        let ms = all.each_ref().map(|one| one.median(|sample| sample.ms));
-        for (((name, one), ms_of), curve) in NAMES.iter().zip(&all).zip(ms).zip(&mut curves) {
-            let (label, to_views) = (format!("{:.0} %", share * 100.0), ms_of / ms[MEMORY_VIEWS]);
-            let cold = one.median(|sample| sample.value("cold_bytes")) / 1e6;
-            let per_round = ms_of / rounds(bench) as f64;
-            println!(
-                "  {label:<10}{name:<24}{per_round:>12.1}{:>12.3}{to_views:>12.3}{cold:>12.1}",
-                ms_of / ms[MEMORY]
-            );
-            curve.push((share * 100.0, to_views));
-        }
-        add_shares(bench, &all, (hot, *share), &about, paper);
+        let of_share = measure(bench, &mut all, (hot, *share))?;
+        of_share.print(rounds(bench));
+        measured.push(of_share);
     }
-    add_plans(bench, &mut all, hot, &about)?;
-    draw(bench, hot, curves, paper);
+    add_shares(bench, &measured, &about, paper);
+    add_plans(bench, &mut all, &about)?;
+    draw(bench, hot, &measured, paper);
     Ok(())
 }
 
@@ -112,62 +107,83 @@ impl Contender {
         if !tiered {
             child.ask("fill")?;
         }
-        Ok(Self { child, tiered, samples: Vec::new(), views, dram_bytes: 0.0, _store: store })
+        Ok(Self { child, tiered, views, _store: store })
+    }
+}
+
+impl Measured {
+    fn median(&self, side: usize, of: impl Fn(&Sample) -> f64) -> f64 {
+        median(&self.samples[side].iter().map(of).collect::<Vec<_>>())
     }
 
-    fn median(&self, of: impl Fn(&Sample) -> f64) -> f64 {
-        median(&self.samples.iter().map(of).collect::<Vec<_>>())
+    fn ms(&self, side: usize) -> f64 {
+        self.median(side, |sample| sample.ms)
     }
 
-    /// Its times over another's, round by round.
-    fn over(&self, other: &Self) -> Vec<f64> {
-        self.samples.iter().zip(&other.samples).map(|(own, other)| own.ms / other.ms).collect()
+    fn cold_mb(&self, side: usize) -> f64 {
+        self.median(side, |sample| sample.value("cold_bytes")) / 1e6
+    }
+
+    /// Times of tiered memory with views over another's, round by round.
+    fn over(&self, other: usize) -> Vec<f64> {
+        let pairs = self.samples[TIERED_VIEWS].iter().zip(&self.samples[other]);
+        pairs.map(|(own, other)| own.ms / other.ms).collect()
+    }
+
+    fn print(&self, rounds: usize) {
+        let label = format!("{:.0} %", self.share * 100.0);
+        for (side, name) in NAMES.into_iter().enumerate() {
+            let (ms, cold) = (self.ms(side), self.cold_mb(side));
+            let (to_memory, to_views) = (ms / self.ms(MEMORY), ms / self.ms(MEMORY_VIEWS));
+            let per_round = ms / rounds as f64;
+            println!("  {label:<10}{name:<24}{per_round:>12.1}{to_memory:>12.3}{to_views:>12.3}{cold:>12.1}");
+        }
     }
 }
 
 /// Lets the tiered sides place by one measurement, then measures all in turn. Fails where two sides answer differently, or
 /// one that holds everything in memory reads from disk.
-fn measure(bench: &mut Bench, all: &mut [Contender], (hot, share): (f64, f64)) -> Result<()> {
-    let rounds = rounds(bench);
-    let op = |number: u64| format!("rounds {share} {rounds} {}", number);
+fn measure(bench: &mut Bench, all: &mut [Contender; 4], (hot, share): (f64, f64)) -> Result<Measured> {
+    let (rounds, seed) = (rounds(bench), bench.seed * 1000);
+    let op = |number: usize| format!("rounds {share} {rounds} {}", seed + number as u64);
+    let mut measured = Measured { share, dram_bytes: 0.0, samples: Default::default() };
     for one in all.iter_mut() {
-        one.samples.clear();
-        one.child.ask(&op(bench.seed * 1000))?;
+        one.child.ask(&op(0))?;
         if one.tiered {
-            one.dram_bytes = bench.ask(&mut one.child, &format!("place {}", hot * ROOM))?.value("dram_bytes");
+            let placed = bench.ask(&mut one.child, &format!("place {}", hot * ROOM))?;
+            measured.dram_bytes = placed.value("dram_bytes");
         }
     }
-    while bench.another(all.first().map_or(0, |one| one.samples.len())) {
-        let mut first = None;
-        for one in all.iter_mut() {
-            let op = op(bench.seed * 1000 + 1 + one.samples.len() as u64);
+    let mut round = 0;
+    while bench.another(round) {
+        round += 1;
+        let (op, mut first) = (op(round), None);
+        for (one, samples) in all.iter_mut().zip(&mut measured.samples) {
             let sample = bench.ask(&mut one.child, &op)?;
-            let answer = (sample.value("rows"), sample.value("digest"));
+            let (name, answer) = (one.child.name(), (sample.value("rows"), sample.value("digest")));
             let expected = *first.get_or_insert(answer);
             if answer != expected {
-                let name = one.child.name();
                 return Err(Error::failed(format!("{name}, '{op}': answers {answer:?}, others {expected:?}")));
             }
-            if !one.tiered && sample.value("cold_bytes") > 0.0 {
-                let (name, bytes) = (one.child.name(), sample.value("cold_bytes"));
-                return Err(Error::failed(format!("{name}, '{op}': {bytes} bytes were read from disk")));
+            let cold = sample.value("cold_bytes");
+            if !one.tiered && cold > 0.0 {
+                return Err(Error::failed(format!("{name}, '{op}': {cold} bytes were read from disk")));
             }
-            one.samples.push(sample);
+            samples.push(sample);
         }
     }
-    Ok(())
+    Ok(measured)
 }
 
 /// What making the views wrote, against the table.
 fn add_views(bench: &mut Bench, all: &[Contender; 4], about: &Value) {
     let made: Vec<&Sample> = all.iter().filter_map(|one| one.views.as_ref()).collect();
     let Some(first) = made.first() else { return };
-    let hot = about.get("hot").and_then(Value::as_f64).unwrap_or_default();
     let values: Vec<f64> = made.iter().map(|s| s.value("written_bytes") / s.value("table_bytes")).collect();
     let seconds: Vec<f64> = made.iter().map(|s| s.ms / 1e3).collect();
     bench.add(Finding {
         sides: ("bytes that the runs of three views write", "bytes of the table"),
-        what: &format!("{:.0} % hot: write amplification", hot * 100.0),
+        what: &format!("{}: write amplification", hot_of(about)),
         values: &values,
         target: Target::below(3.0, 1.0),
         params: with(
@@ -181,38 +197,39 @@ fn add_views(bench: &mut Bench, all: &[Contender; 4], about: &Value) {
 }
 
 /// The figure, against the three other configurations.
-fn add_shares(bench: &mut Bench, all: &[Contender; 4], (hot, share): (f64, f64), about: &Value, paper: [f64; 2]) {
-    let mut params = with(
-        about,
-        json!({
-            "hot_only": share, "dram_bytes": all[TIERED_VIEWS].dram_bytes,
-            "paper": format!("{} to {} against all in memory with views, less than 1 against all in memory", paper[1], paper[0]),
-        }),
-    );
-    for (name, one) in NAMES.iter().zip(all) {
-        let name = name.replace(", ", "_").replace(' ', "_");
-        let own = json!({
-            format!("{name}_ms"): one.median(|sample| sample.ms),
-            format!("{name}_cpu_ms"): one.median(|sample| sample.value("cpu_ms")),
-            format!("{name}_cold_mb"): one.median(|sample| sample.value("cold_bytes")) / 1e6,
-        });
-        params = with(&params, own);
-    }
+fn add_shares(bench: &mut Bench, measured: &[Measured], about: &Value, paper: [f64; 2]) {
     let against =
         [(MEMORY_VIEWS, Target::below(1.5, 1.1)), (MEMORY, Target::below(1.0, 0.5)), (TIERED, Target::below(1.0, 0.5))];
     for (other, target) in against {
-        bench.add(Finding {
-            sides: (NAMES[TIERED_VIEWS], NAMES[other]),
-            what: &format!("{:.0} % hot, {:.0} % hot only", hot * 100.0, share * 100.0),
-            values: &all[TIERED_VIEWS].over(&all[other]),
-            target,
-            params: params.clone(),
-        });
+        for of_share in measured {
+            let mut params = with(about, json!({ "hot_only": of_share.share, "dram_bytes": of_share.dram_bytes }));
+            for (side, name) in NAMES.into_iter().enumerate() {
+                let name = name.replace(", ", "_").replace(' ', "_");
+                let own = json!({
+                    format!("{name}_ms"): of_share.ms(side),
+                    format!("{name}_cpu_ms"): of_share.median(side, |sample| sample.value("cpu_ms")),
+                    format!("{name}_cold_mb"): of_share.cold_mb(side),
+                });
+                params = with(&params, own);
+            }
+            let reported = match other {
+                MEMORY_VIEWS => format!("{} to {}", paper[1], paper[0]),
+                MEMORY => "less than 1".to_owned(),
+                _ => "not told".to_owned(),
+            };
+            bench.add(Finding {
+                sides: (NAMES[TIERED_VIEWS], NAMES[other]),
+                what: &format!("{}, {:.0} % hot only", hot_of(about), of_share.share * 100.0),
+                values: &of_share.over(other),
+                target,
+                params: with(&params, json!({ "paper": reported })),
+            });
+        }
     }
 }
 
 /// What holding a query against the views costs, as part of the time to plan it.
-fn add_plans(bench: &mut Bench, all: &mut [Contender; 4], hot: f64, about: &Value) -> Result<()> {
+fn add_plans(bench: &mut Bench, all: &mut [Contender; 4], about: &Value) -> Result<()> {
     let op = format!("plan {}", if bench.quick { QUICK_PLANS } else { PLANS });
     let mut times: [Vec<f64>; 2] = Default::default();
     let [without, with_views, ..] = all;
@@ -227,12 +244,16 @@ fn add_plans(bench: &mut Bench, all: &mut [Contender; 4], hot: f64, about: &Valu
     let values: Vec<f64> = times[1].iter().zip(&times[0]).map(|(views, none)| views / none).collect();
     bench.add(Finding {
         sides: ("planning a query by key that three views do not serve", "the same without views"),
-        what: &format!("{:.0} % hot: the check", hot * 100.0),
+        what: &format!("{}: the check", hot_of(about)),
         values: &values,
         target: Target::below(1.1, 1.02),
         params: with(about, json!({ "us_a": median(&times[1]), "us_b": median(&times[0]) })),
     });
     Ok(())
+}
+
+fn hot_of(about: &Value) -> String {
+    format!("{:.0} % hot", about.get("hot").and_then(Value::as_f64).unwrap_or_default() * 100.0)
 }
 
 fn with(params: &Value, further: Value) -> Value {
@@ -243,14 +264,18 @@ fn with(params: &Value, further: Value) -> Value {
     params
 }
 
-fn draw(bench: &mut Bench, hot: f64, curves: [Vec<(f64, f64)>; 4], [most, least]: [f64; 2]) {
-    let measured = NAMES.iter().zip(curves).rev().map(|(name, curve)| Series::measured(name, curve));
+fn draw(bench: &mut Bench, hot: f64, measured: &[Measured], [most, least]: [f64; 2]) {
+    let ours = NAMES.into_iter().enumerate().rev().map(|(side, name)| {
+        let point = |of: &Measured| (of.share * 100.0, of.ms(side) / of.ms(MEMORY_VIEWS));
+        Series::measured(name, measured.iter().map(point).collect())
+    });
     let paper = format!("tiered, views: {least} to {most} (paper)");
     let paper = Series::reported(&paper, vec![(SHARES[0] * 100.0, most), (SHARES[3] * 100.0, least)]);
-    let series: Vec<Series> = measured.chain([paper]).collect();
+    let series: Vec<Series> = ours.chain([paper]).collect();
     let (x, y) = (Axis::linear("% of the queries ask for hot lines only"), Axis::linear("time / all in memory, views"));
     let title = format!(
-        "ORDER_LINE of CH-benCHmark, {:.0} % hot (compare Meyer et al. 2015, figure 6; the shares of the paper's factors are a guess)",
+        "ORDER_LINE of CH-benCHmark, {:.0} % hot (compare Meyer et al. 2015, figure 6; which share has which of the paper's \
+         factors is a guess)",
         hot * 100.0
     );
     bench.draw(&title, plot::svg(&x, &y, &series));
