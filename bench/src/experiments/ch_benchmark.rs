@@ -150,6 +150,8 @@ fn measure(bench: &mut Bench, all: &mut [Contender; 4], (hot, share): (f64, f64)
     for one in all.iter_mut() {
         one.child.ask(&op(0))?;
         if one.tiered {
+            // What lies where after another share does not hold it there.
+            one.child.ask("place 0")?;
             let placed = bench.ask(&mut one.child, &format!("place {}", hot * ROOM))?;
             measured.dram_bytes = placed.value("dram_bytes");
         }
