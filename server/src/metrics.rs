@@ -5,6 +5,7 @@
 //! those leave out is summed up under `_other`. Names are `terrace_<component>_<what>_<unit>[_total]` in base units.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use prometheus::proto::{Bucket, Counter, Gauge, Histogram, LabelPair, Metric, MetricFamily, MetricType};
@@ -419,19 +420,18 @@ pub fn segments(out: &mut Exposition, store: &Store, limit: usize) {
                 let tier = tier.and_then(|t| tiers.get(t)).map_or(home, String::as_str);
                 let counts = segment.counters.snapshot().accesses;
                 for (pattern, accesses) in Pattern::ALL.into_iter().zip(counts).filter(|(_, n)| *n > 0) {
-                    rows.push((accesses, table, entry.chunk.id, column, pattern, tier));
+                    rows.push((accesses, table, Arc::clone(&entry.chunk), column, pattern, tier));
                 }
             }
         }
     }
-    rows.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| (a.1.id(), a.2, a.3).cmp(&(b.1.id(), b.2, b.3))));
+    rows.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| (a.1.id(), a.2.id, a.3).cmp(&(b.1.id(), b.2.id, b.3))));
     let left_out: u64 = rows.iter().skip(limit).map(|row| row.0).sum();
     let left_out_series = rows.len().saturating_sub(limit);
     rows.truncate(limit);
     let names = rows.iter().map(|(accesses, table, chunk, column, pattern, tier)| {
-        let schema = table.schema();
-        let column = schema.fields().get(*column).map(|f| f.name().clone()).unwrap_or_default();
-        (*accesses, table.name().to_string(), column, chunk.0.to_string(), *pattern, *tier)
+        let column = chunk.column_name(*column).into_owned();
+        (*accesses, table.name().to_string(), column, chunk.id.0.to_string(), *pattern, *tier)
     });
     let names: Vec<_> = names.collect();
     let samples = names.iter().map(|(accesses, table, column, batch, pattern, tier)| {

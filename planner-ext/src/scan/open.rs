@@ -97,7 +97,7 @@ impl OpenChunk {
                 columns.push(there(no_values(), spec.source.home_tier()));
                 continue;
             }
-            let segment = chunk.segments.get(*column);
+            let segment = chunk.columns().get(*column);
             if let Some(constant) = segment.and_then(|s| s.constant.as_ref()) {
                 let rows = spec.slice_rows.min(chunk.rows as usize);
                 columns.push(there(constant.array(rows).map_err(store_error)?, spec.source.home_tier()));
@@ -233,7 +233,7 @@ impl OpenChunk {
     /// Lets an emulated device take its time for a slice of a column.
     pub(super) fn touch(&self, slot: usize, rows: usize) {
         let Some(touched) = &self.touched else { return };
-        let column = self.spec.columns.get(slot).and_then(|c| touched.chunk.segments.get(*c));
+        let column = self.spec.columns.get(slot).and_then(|c| touched.chunk.columns().get(*c));
         if let (Some(Some((tier, _))), Some(segment)) = (touched.places.get(slot), column) {
             self.spec.source.touch(*tier, segment.bytes() * rows as u64 / self.rows.max(1) as u64);
         }
@@ -287,7 +287,7 @@ impl OpenChunk {
             let place = slot.and_then(|slot| touched.places.get(slot).copied().flatten());
             let cold = place.is_some_and(|(tier, bytes)| tier == self.spec.source.home_tier() && bytes > 0);
             let values = slot.and_then(|slot| self.columns.get(slot)).filter(|_| cold);
-            if let (Some(segment), Some(values)) = (touched.chunk.segments.get(asked.column), values) {
+            if let (Some(segment), Some(values)) = (touched.chunk.columns().get(asked.column), values) {
                 self.spec.source.store.filters().read_in_vain(segment, values, &asked.values);
             }
         }
@@ -320,7 +320,7 @@ impl ColdPart {
     pub(super) fn is_denied(&self) -> bool {
         self.spec.conjuncts.iter().any(|conjunct| {
             let column = conjunct.slots().first().and_then(|slot| self.spec.columns.get(*slot));
-            let home = column.filter(|c| self.missing.contains(c)).and_then(|c| self.chunk.segments.get(*c));
+            let home = column.filter(|c| self.missing.contains(c)).and_then(|c| self.chunk.columns().get(*c));
             let Some(home) = home.map(|segment| &segment.home) else { return false };
             let nulls = home.layout.nodes.first().is_none_or(|(_, nulls)| *nulls > 0);
             home.encoding.words().is_some_and(|words| conjunct.denies(words, nulls))
@@ -456,7 +456,7 @@ impl Drop for OpenChunk {
         let totals = self.spec.source.store.access_totals();
         for (slot, (column, place)) in self.spec.columns.iter().zip(&touched.places).enumerate() {
             let Some((tier, bytes_read)) = place else { continue };
-            let Some(segment) = touched.chunk.segments.get(*column).filter(|s| s.constant.is_none()) else { continue };
+            let Some(segment) = touched.chunk.columns().get(*column).filter(|s| s.constant.is_none()) else { continue };
             let resident = *tier != self.spec.source.home_tier();
             let (pattern, values) = match self.spec.filters_on(slot) {
                 true => (Pattern::Sequential, scanned),

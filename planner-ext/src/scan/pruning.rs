@@ -89,7 +89,7 @@ pub(super) fn judge_chunks(source: &ScanSource, filters: &[Arc<dyn PhysicalExpr>
     }
     let pool = source.store.filters();
     let denied = |chunk: &Chunk| {
-        let denies = |asked: &Asked| chunk.segments.get(asked.column).is_some_and(|s| pool.excludes(s, &asked.values));
+        let denies = |asked: &Asked| chunk.columns().get(asked.column).is_some_and(|s| pool.excludes(s, &asked.values));
         asked.iter().any(denies)
     };
     let judge = |(position, entry): (usize, &ChunkEntry)| {

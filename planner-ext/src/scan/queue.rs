@@ -383,7 +383,7 @@ impl ScanQueue {
         let columns = &self.spec.columns;
         for item in std::mem::take(&mut lane.pending) {
             let in_reach = self.spec.source.chunk(item).is_none_or(|entry| {
-                columns.iter().all(|c| entry.chunk.segments.get(*c).is_none_or(|s| s.is_in_reach()))
+                columns.iter().all(|c| entry.chunk.columns().get(*c).is_none_or(|s| s.is_in_reach()))
             });
             if self.ordered {
                 lane.order.push_back(item);

@@ -40,7 +40,7 @@ impl Reach {
         let named = |name: &String| Part { name: name.clone(), segments: 0, bytes: 0 };
         let mut tiers: Vec<Part> = source.tiers().iter().map(named).collect();
         for segment in config.chunks.iter().filter_map(|chunk| source.chunk(*chunk)).flat_map(|entry| {
-            let segments = &entry.chunk.segments;
+            let segments = entry.chunk.columns();
             columns.iter().filter_map(|column| segments.get(*column))
         }) {
             let resident = segment.resident.load();

@@ -206,7 +206,7 @@ fn column_statistics(source: &ScanSource, chunks: &[u32], column: usize) -> Resu
     let (mut nulls, mut bytes, mut min_known, mut max_known) = (0, 0, true, true);
     for (item, entry) in chunks.iter().map(|c| *c as usize).zip(entries()) {
         nulls += bounds.null_counts.value(item);
-        bytes += entry.chunk.segments.get(column).map_or(0, |s| s.scanned_bytes());
+        bytes += entry.chunk.columns().get(column).map_or(0, |s| s.scanned_bytes());
         let empty = all_null(item, entry.chunk.rows);
         exact &= empty || bounds.exact.value(item);
         min_known &= empty || bounds.min.is_valid(item);

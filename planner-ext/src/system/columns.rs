@@ -39,7 +39,7 @@ impl Row {
 
     fn segments(&self) -> impl Iterator<Item = &Segment> {
         let chunks = self.version.chunks.iter();
-        chunks.filter_map(|entry| entry.chunk.segments.get(self.position)).map(Arc::as_ref)
+        chunks.filter_map(|entry| entry.chunk.columns().get(self.position)).map(Arc::as_ref)
     }
 
     /// Unknown too where the catalog cannot tell any more: what reads rows says so.

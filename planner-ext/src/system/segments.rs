@@ -1,4 +1,5 @@
-//! `system.segments`: one row per column of each chunk: where it lies, how it is accessed, how hot it is.
+//! `system.segments`: one row per column of each chunk, and for each hot view mark of which it has bits: where it lies, how
+//! it is accessed, how hot it is.
 
 use std::sync::Arc;
 
@@ -87,14 +88,13 @@ pub(super) fn rows(live: Live, wanted: Wanted) -> Result<Batches> {
 }
 
 fn columns(rows: &[Row]) -> Vec<arrow::array::ArrayRef> {
-    let field = |r: &Row| r.chunk.schema.fields().get(r.column).cloned();
     let mut columns = vec![
         texts(rows, |r| r.table.name().schema.clone()),
         texts(rows, |r| r.table.name().name.clone()),
         counts(rows, |r| r.chunk.id.0),
-        texts(rows, |r| field(r).map_or_else(String::new, |f| f.name().clone())),
+        texts(rows, |r| r.chunk.column_name(r.column).into_owned()),
         counts(rows, |r| r.column as u64),
-        texts(rows, |r| field(r).map_or_else(String::new, |f| f.data_type().to_string())),
+        texts(rows, |r| r.chunk.data_type(r.column).map_or_else(String::new, ToString::to_string)),
         texts(rows, |r| r.tier.to_string()),
         counts(rows, |r| r.bytes),
         counts(rows, |r| r.stored_bytes),

@@ -95,16 +95,15 @@ pub async fn segments(
             let table = find(state, &name)?;
             let version = table.version();
             let tiers = TierNames::of(state);
-            let schema = table.schema();
             let stored = |segment: &Segment| segment.constant.is_none();
             let total = version.chunks.iter().flat_map(|c| &c.chunk.segments).filter(|s| stored(s)).count();
             let all = version.chunks.iter().flat_map(|entry| {
                 let chunk = &entry.chunk;
-                let (tiers, schema, tiering) = (&tiers, &schema, state.store().tiering());
-                let segments = chunk.segments.iter().zip(schema.fields()).filter(move |(segment, _)| stored(segment));
-                segments.map(move |(segment, field)| SegmentItem {
+                let (tiers, tiering) = (&tiers, state.store().tiering());
+                let segments = chunk.segments.iter().enumerate().filter(move |(_, segment)| stored(segment));
+                segments.map(move |(position, segment)| SegmentItem {
                     chunk: chunk.id.0,
-                    column: field.name().clone(),
+                    column: chunk.column_name(position).into_owned(),
                     tier: tiers.of_segment(segment).to_owned(),
                     rows: chunk.rows,
                     bytes: segment.bytes(),

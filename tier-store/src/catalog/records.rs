@@ -11,7 +11,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::error::{Error, Result};
 use crate::placement::TieringMode;
-use crate::table::{Column, ColumnId, Constant, Home, TableDefinition, TableName, TableOptions};
+use crate::table::{Column, ColumnId, Constant, Home, MarkId, TableDefinition, TableName, TableOptions};
 
 /// A table as stored.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -120,10 +120,17 @@ pub struct ChunkRecord {
     pub rows: u32,
     /// Its place in the order of the table's chunks, and with it in the stored statistics.
     pub place: u64,
-    /// The columns its file has, in order.
+    /// The columns that are known of its file, in order; behind those of the table the bits of marks.
     pub columns: Vec<ColumnId>,
     /// One per column of the file.
     pub homes: Vec<Home>,
+    /// Marks that all of its rows, or none, may fulfil. Records written before there were marks end before it.
+    #[serde(deserialize_with = "empty_if_missing")]
+    pub marks: Vec<(MarkId, bool)>,
+}
+
+fn empty_if_missing<'de, D: Deserializer<'de>>(record: D) -> std::result::Result<Vec<(MarkId, bool)>, D::Error> {
+    Ok(Vec::deserialize(record).unwrap_or_default())
 }
 
 /// Encodes a record.

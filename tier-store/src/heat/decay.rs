@@ -6,7 +6,7 @@
 //! forgotten. The heat of a table is saved as one compact blob, so a restart begins where the process stopped. Beside the
 //! mean stands how long ago a segment was last read, for policies that go by it.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use super::{Pattern, PatternCounts};
@@ -105,6 +105,38 @@ struct ChunkHeat {
     seen: u64,
     /// By column id.
     segments: Vec<Tracked>,
+    /// Bits of marks, of which a chunk has few and whose ids are large.
+    marks: BTreeMap<ColumnId, Tracked>,
+}
+
+impl ChunkHeat {
+    fn new(weight: f32) -> Self {
+        Self { weight, seen: 0, segments: Vec::new(), marks: BTreeMap::new() }
+    }
+
+    fn get(&self, column: ColumnId) -> Option<&Tracked> {
+        if column.mark().is_some() { self.marks.get(&column) } else { self.segments.get(column.0 as usize) }
+    }
+
+    fn entry(&mut self, column: ColumnId) -> Option<&mut Tracked> {
+        if column.mark().is_some() {
+            return Some(self.marks.entry(column).or_default());
+        }
+        let place = column.0 as usize;
+        if self.segments.len() <= place {
+            self.segments.resize(place + 1, Tracked::default());
+        }
+        self.segments.get_mut(place)
+    }
+
+    fn all(&self) -> impl Iterator<Item = (ColumnId, &Tracked)> {
+        let marks = self.marks.iter().map(|(column, tracked)| (*column, tracked));
+        (0..).map(ColumnId).zip(&self.segments).chain(marks)
+    }
+
+    fn all_mut(&mut self) -> impl Iterator<Item = &mut Tracked> {
+        self.segments.iter_mut().chain(self.marks.values_mut())
+    }
 }
 
 /// What a chunk took over from the chunks whose rows it holds now.
@@ -132,21 +164,18 @@ impl Heat {
             let key = (chunk.table, chunk.id);
             if !self.chunks.contains_key(&key) {
                 let heir = chunk.heritage.get().map(|heritage| self.inherited(chunk.table, heritage));
-                let new = ChunkHeat { weight: 0.0, seen: 0, segments: Vec::new() };
-                self.chunks.insert(key, heir.unwrap_or(new));
+                self.chunks.insert(key, heir.unwrap_or_else(|| ChunkHeat::new(0.0)));
             }
             let Some(entry) = self.chunks.get_mut(&key) else { continue };
             entry.seen = self.observations;
             entry.weight = entry.weight * decay + 1.0;
             for segment in chunk.segments.iter().filter(|segment| segment.constant.is_none()) {
-                let place = segment.column.0 as usize;
-                if entry.segments.len() <= place {
-                    entry.segments.resize(place + 1, Tracked::default());
-                }
-                if let Some(tracked) = entry.segments.get_mut(place) {
+                if let Some(tracked) = entry.entry(segment.column) {
                     tracked.fold(segment.counters.snapshot(), decay);
                 }
             }
+            let is_known = |column: &ColumnId| chunk.mark_segments().iter().any(|segment| segment.column == *column);
+            entry.marks.retain(|column, _| is_known(column));
         }
         self.chunks.retain(|_, chunk| chunk.seen == self.observations);
     }
@@ -158,14 +187,12 @@ impl Heat {
             heritage.parents.iter().filter_map(known)
         };
         let weight = parents().map(|(parent, _)| parent.weight).fold(0.0, f32::max);
-        let mut segments: Vec<Tracked> = Vec::new();
+        let mut heir = ChunkHeat::new(weight);
         for (column, last) in &heritage.counts {
-            let place = column.0 as usize;
-            segments.resize(segments.len().max(place + 1), Tracked::default());
-            let Some(tracked) = segments.get_mut(place) else { continue };
+            let Some(tracked) = heir.entry(*column) else { continue };
             tracked.last = *last;
             for (parent, share) in parents() {
-                let Some(from) = parent.segments.get(place) else { continue };
+                let Some(from) = parent.get(*column) else { continue };
                 let heat = mean(from, parent.weight);
                 let add = |(sum, value): (&mut f32, f32)| *sum += value * share * weight;
                 tracked.sums.accesses.iter_mut().zip(heat.accesses).for_each(add);
@@ -174,14 +201,14 @@ impl Heat {
                 tracked.sums.idle_epochs = both.into_iter().flatten().min();
             }
         }
-        ChunkHeat { weight, seen: 0, segments }
+        heir
     }
 
     /// The heat of one segment; zero when it was never observed.
     pub fn get(&self, key: &SegmentKey) -> SegmentHeat {
         self.chunks
             .get(&(key.table, key.chunk))
-            .and_then(|chunk| Some((chunk.weight, chunk.segments.get(key.column.0 as usize)?)))
+            .and_then(|chunk| Some((chunk.weight, chunk.get(key.column)?)))
             .map_or_else(SegmentHeat::default, |(weight, tracked)| mean(tracked, weight))
     }
 
@@ -195,7 +222,7 @@ impl Heat {
         let of_chunk = |chunk: &Arc<Chunk>| {
             let known = self.chunks.get(&(chunk.table, chunk.id));
             let last = |column: ColumnId| match known {
-                Some(known) => known.segments.get(column.0 as usize).map(|tracked| tracked.last),
+                Some(known) => known.get(column).map(|tracked| tracked.last),
                 None => {
                     let counts = chunk.heritage.get().map(|heritage| heritage.counts.iter());
                     counts.and_then(|mut counts| counts.find(|(id, _)| *id == column)).map(|(_, counts)| *counts)
@@ -215,7 +242,7 @@ impl Heat {
     pub(crate) fn of_epochs(mut self, epochs: f32) -> Self {
         for chunk in self.chunks.values_mut() {
             let weight = std::mem::replace(&mut chunk.weight, 1.0);
-            chunk.segments.iter_mut().for_each(|tracked| tracked.sums = mean(tracked, weight).times(epochs));
+            chunk.all_mut().for_each(|tracked| tracked.sums = mean(tracked, weight).times(epochs));
         }
         self
     }
@@ -223,7 +250,7 @@ impl Heat {
     /// Accesses of a segment, decayed and not divided by anything: who is new has had few.
     pub(crate) fn sums(&self, key: &SegmentKey) -> SegmentHeat {
         let chunk = self.chunks.get(&(key.table, key.chunk));
-        let tracked = chunk.and_then(|chunk| chunk.segments.get(key.column.0 as usize));
+        let tracked = chunk.and_then(|chunk| chunk.get(key.column));
         tracked.map_or_else(SegmentHeat::default, |tracked| tracked.sums)
     }
 
@@ -234,7 +261,7 @@ impl Heat {
             false => chunk.heritage.get().map(|heritage| self.inherited(chunk.table, heritage)),
         };
         let known = self.chunks.get(&(chunk.table, chunk.id)).or(heir.as_ref());
-        let known = known.and_then(|chunk| chunk.segments.get(segment.column.0 as usize));
+        let known = known.and_then(|chunk| chunk.get(segment.column));
         let mut tracked = known.copied().unwrap_or_default();
         let idle_epochs = tracked.sums.idle_epochs;
         tracked.fold(segment.counters.snapshot(), 1.0);
@@ -250,9 +277,8 @@ impl Heat {
             .chunks
             .iter()
             .flat_map(|(&(table, chunk), heat)| {
-                heat.segments.iter().enumerate().map(move |(column, tracked)| {
-                    (SegmentKey { table, chunk, column: ColumnId(column as u32) }, mean(tracked, heat.weight))
-                })
+                let of = move |(column, tracked)| (SegmentKey { table, chunk, column }, mean(tracked, heat.weight));
+                heat.all().map(of)
             })
             .filter(|(_, heat)| heat.total() > NEGLIGIBLE)
             .collect();
@@ -286,13 +312,13 @@ impl Heat {
         for ((_, id), chunk) in chunks {
             blob.extend(id.0.to_le_bytes());
             blob.extend((chunk.segments.len() as u32).to_le_bytes());
-            let means = chunk.segments.iter().map(|tracked| mean(tracked, chunk.weight)).enumerate();
+            let means = chunk.all().map(|(column, tracked)| (column, mean(tracked, chunk.weight)));
             let touched: Vec<_> = means.filter(|(_, heat)| heat.total() > NEGLIGIBLE).collect();
             blob.extend((touched.len() as u32).to_le_bytes());
             for (column, heat) in touched {
                 let pairs =
                     || heat.accesses.into_iter().zip(heat.values).enumerate().filter(|(_, (a, _))| *a > NEGLIGIBLE);
-                blob.extend((column as u32).to_le_bytes());
+                blob.extend(column.0.to_le_bytes());
                 blob.extend(heat.idle_epochs.unwrap_or(UNKNOWN).to_le_bytes());
                 blob.push(pairs().fold(0, |bits, (pattern, _)| bits | 1 << pattern));
                 for (_, (accesses, values)) in pairs() {
@@ -351,9 +377,13 @@ fn parse(mut blob: &[u8]) -> Option<Vec<(ChunkId, ChunkHeat)>> {
         if columns > 1 << 20 {
             return None;
         }
-        let mut segments = vec![Tracked::default(); columns];
+        let mut chunk = ChunkHeat { segments: vec![Tracked::default(); columns], ..ChunkHeat::new(1.0) };
         for _ in 0..touched {
-            let tracked = segments.get_mut(u32::from_le_bytes(take(blob)?) as usize)?;
+            let column = ColumnId(u32::from_le_bytes(take(blob)?));
+            if column.mark().is_none() && column.0 as usize >= columns {
+                return None;
+            }
+            let tracked = chunk.entry(column)?;
             if magic == MAGIC {
                 let idle_epochs = u32::from_le_bytes(take(blob)?);
                 tracked.sums.idle_epochs = (idle_epochs != UNKNOWN).then_some(idle_epochs);
@@ -368,7 +398,7 @@ fn parse(mut blob: &[u8]) -> Option<Vec<(ChunkId, ChunkHeat)>> {
                 }
             }
         }
-        chunks.push((id, ChunkHeat { weight: 1.0, seen: 0, segments }));
+        chunks.push((id, chunk));
     }
     blob.is_empty().then_some(chunks)
 }

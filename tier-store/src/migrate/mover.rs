@@ -169,7 +169,7 @@ fn put(
         Err(Error::BudgetExceeded { .. }) => return Ok(Outcome::Full),
         Err(error) => return Err(error),
     };
-    let data_type = chunk.schema.field(relocation.column).data_type();
+    let data_type = chunk.data_type(relocation.column).ok_or_else(|| no_column(relocation.column))?;
     let column = StoredColumn::decode_unpacked(&segment.home, data_type, chunk.rows as usize, &bytes.buffer)?;
     let resident = Resident { tier: bytes.tier.clone(), column, bytes };
     Ok(swapped(tiers, segment, before, Some(Arc::new(resident))))
@@ -191,11 +191,11 @@ fn swapped(
 }
 
 fn segment_of(chunk: &Chunk, column: usize) -> Result<&Segment> {
-    chunk
-        .segments
-        .get(column)
-        .map(Arc::as_ref)
-        .ok_or_else(|| Error::NotFound { kind: "column", name: format!("number {column}") })
+    chunk.segments.get(column).map(Arc::as_ref).ok_or_else(|| no_column(column))
+}
+
+fn no_column(column: usize) -> Error {
+    Error::NotFound { kind: "column", name: format!("number {column}") }
 }
 
 #[cfg(test)]

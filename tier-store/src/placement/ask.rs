@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::advice::{Advice, AdviceRequest, UnreadColumn};
 use super::advisor::{Basis, advise};
-use super::epoch::Inputs;
+use super::epoch::{Inputs, SegmentInput};
 use super::explain::{Explainer, Explanation};
 use super::flip::Flips;
 use super::forecast::Device;
@@ -68,7 +68,7 @@ impl Tiering {
                 flips.confirm(&explainer, *at, &mut explanation)?;
             }
             explanation.table.clone_from(&names.0.name);
-            explanation.column = names.2.to_owned();
+            explanation.column = names.2.into_owned();
             if let Some(note) = &note {
                 explanation.why = format!("{note}: {}", explanation.why);
             }
@@ -98,7 +98,7 @@ impl Tiering {
             let Some(segment) = chunk.segments.get(*column) else { continue };
             let Some(at) = places.get(&SegmentKey::of(chunk, segment)) else { continue };
             if let Some((table, _, column)) = drawn.names(&tables, *at) {
-                found.insert(*at, (*at, table.name.clone(), column.to_owned()));
+                found.insert(*at, (*at, table.name.clone(), column.into_owned()));
             }
         }
         let reads: Vec<_> = found.into_values().collect();
@@ -193,7 +193,7 @@ impl Tiering {
 /// Explanations of segments that have no bytes, by positions of chunk and column.
 fn constants(table: &TableSnapshot, covers: &dyn Fn(usize, ColumnId) -> bool) -> Vec<((u32, u32), Explanation)> {
     let segments = table.chunks.iter().enumerate().flat_map(|(position, entry)| {
-        let segments = entry.chunk.segments.iter().zip(entry.chunk.schema.fields()).enumerate();
+        let segments = entry.chunk.columns().iter().zip(entry.chunk.schema.fields()).enumerate();
         segments.map(move |(column, (segment, field))| ((position, column), &entry.chunk, segment, field))
     });
     let constant = segments
@@ -215,7 +215,8 @@ pub(super) fn sorted(host: &dyn TieringHost) -> Vec<TableSnapshot> {
 /// Columns of which no segment was read since its reads are counted, largest first.
 fn never_read(inputs: &Inputs, origins: &[Origin], tables: &[TableSnapshot]) -> Vec<UnreadColumn> {
     let mut columns: BTreeMap<(u32, u32), (bool, u64, u64)> = BTreeMap::new();
-    for (segment, (table, _, column)) in inputs.segments.iter().zip(origins) {
+    let of_tables = |(segment, _): &(&SegmentInput, &Origin)| segment.key.column.mark().is_none();
+    for (segment, (table, _, column)) in inputs.segments.iter().zip(origins).filter(of_tables) {
         let (read, bytes, memory_bytes) = columns.entry((*table, *column)).or_default();
         *read |= segment.heat.total() > 0.0 || segment.heat.idle_epochs.is_some();
         *bytes += segment.bytes;

@@ -1,5 +1,6 @@
 //! Plans of some of the segments while the others stay where they are, and what becomes of them as records and moves.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::epoch::{EpochPlan, Inputs, PlannedMove, plan_by};
@@ -97,11 +98,11 @@ impl Drawn {
         &self,
         tables: &'a [TableSnapshot],
         at: usize,
-    ) -> Option<(&'a TableSnapshot, u64, &'a str)> {
+    ) -> Option<(&'a TableSnapshot, u64, Cow<'a, str>)> {
         let (table, position, column) = *self.origins.get(at)?;
         let table = tables.get(table as usize)?;
         let chunk = &table.chunks.get(position as usize)?.chunk;
-        Some((table, chunk.id.0, chunk.schema.fields().get(column as usize)?.name()))
+        Some((table, chunk.id.0, chunk.column_name(column as usize)))
     }
 
     /// The moves, to be carried out in order.
@@ -126,7 +127,7 @@ impl Drawn {
                 number: number as u32,
                 table: table.name.clone(),
                 chunk,
-                column: column.to_owned(),
+                column: column.into_owned(),
                 from: tier(planned.from),
                 to: tier(planned.to),
                 segments: 1,

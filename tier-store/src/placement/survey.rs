@@ -39,8 +39,8 @@ pub(crate) fn scopes<'a>(
 /// The name of a column, as its chunks have it.
 pub(crate) fn column_name(chunks: &[ChunkEntry], column: ColumnId) -> String {
     let named = |entry: &ChunkEntry| {
-        let at = entry.chunk.segments.iter().position(|segment| segment.column == column)?;
-        Some(entry.chunk.schema.fields().get(at)?.name().clone())
+        let at = entry.chunk.columns().iter().position(|segment| segment.column == column)?;
+        Some(entry.chunk.column_name(at).into_owned())
     };
     chunks.first().and_then(named).unwrap_or_else(|| format!("column {}", column.0))
 }

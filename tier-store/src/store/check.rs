@@ -346,13 +346,13 @@ impl Fault {
             Some(Err(error)) => (Severity::Damage, format!("cannot be healed: {error}")),
             None => (Severity::Damage, self.advice.to_owned()),
         };
-        let name = |column: usize| chunk.schema.fields().get(column).map(|field| field.name().clone());
+        let name = |column: usize| chunk.column_name(column).into_owned();
         Finding {
             severity,
             path: chunk.path.clone(),
             table: Some(table.name().to_string()),
             chunk: Some(chunk.id.0),
-            column: self.column.and_then(name),
+            column: self.column.map(name),
             what: self.what,
             advice,
         }
@@ -420,7 +420,7 @@ fn frame_fault(chunk: &Chunk, file: &[u8]) -> Option<Fault> {
 fn statistics_fault(version: &TableVersion, position: usize, chunk: &Chunk, file: &AlignedBuffer) -> Option<Fault> {
     let compare = || -> Result<Option<usize>> {
         let computed = ChunkStatistics::bounds(&decoded(chunk, file.as_slice())?)?;
-        for column in 0..chunk.segments.len() {
+        for column in 0..chunk.columns().len() {
             let stored = version.statistics.column(column)?;
             let (min, max) = (stored.min.slice(position, 1), stored.max.slice(position, 1));
             let nulls: ArrayRef = Arc::new(stored.null_counts.slice(position, 1));

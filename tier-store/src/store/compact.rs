@@ -8,15 +8,18 @@
 //! Nobody waits for it: readers keep their version, writers follow the row map that the old chunks get. The new chunks
 //! take the place of the old ones in the order of the table, inherit the heat and counters of their rows, and start on
 //! the tiers where most of these lay, as far as placement rules allow. Chunks that rules name are written together with
-//! others that the same rules name, so that no rule spreads to rows it was not made for. A group is at most four chunks' worth of rows, whose bytes are charged to the delta.
+//! others that the same rules name, so that no rule spreads to rows it was not made for; those with rows of a hot view
+//! apart from those without. A group is at most four chunks' worth of rows, whose bytes are charged to the delta.
+//! Rearranging a group by a hot view is the same with another order of rows.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use arrow::array::cast::AsArray;
 use arrow::array::{RecordBatch, RecordBatchOptions, UInt32Array};
-use arrow::compute::{SortColumn, SortOptions, concat_batches, lexsort_to_indices, take_record_batch};
+use arrow::compute::{SortColumn, SortOptions, concat_batches, lexsort_to_indices, take, take_record_batch};
 use roaring::RoaringBitmap;
 
 use super::background::Background;
@@ -27,7 +30,9 @@ use crate::catalog::Commit;
 use crate::error::{Error, Result};
 use crate::heat::{Heritage, PatternCounts};
 use crate::table::ingest::CHUNK_BYTES;
-use crate::table::{Chunk, ChunkEntry, ChunkId, RowMap, Table, TableId, TableVersion, Whereabouts};
+use crate::table::{
+    Arrangement, Chunk, ChunkEntry, ChunkId, MarkId, Marked, NewChunks, RowMap, Segment, Table, TableId, TableVersion,
+};
 use crate::tier::TierId;
 
 /// Rows of a group, in full chunks.
@@ -113,24 +118,52 @@ impl Core {
     }
 
     fn rewrite(&self, table: &Arc<Table>, group: &[ChunkEntry]) -> Result<Compacted> {
+        self.replace(table, group, &|rows| {
+            let order = order(table, rows)?;
+            Ok(Arrangement { order, ..Arrangement::as_they_are(rows.num_rows(), table.options().chunk_rows) })
+        })
+    }
+
+    /// Writes the live rows of a group anew, as `arrange` says, and puts the new chunks in its place. What each chunk of the
+    /// group knows of marks goes with the rows. The caller holds the table's lock of compactions.
+    pub(super) fn replace(
+        &self,
+        table: &Arc<Table>,
+        group: &[ChunkEntry],
+        arrange: &dyn Fn(&RecordBatch) -> Result<Arrangement>,
+    ) -> Result<Compacted> {
         let bytes = group.iter().map(image_bytes).sum();
         let _charge = match group.len() {
             // One chunk must always be possible, however small the delta.
             1 => self.delta.charge_always(bytes),
             _ => self.delta.try_charge(bytes)?,
         };
-        let (all, order) = {
+        let all = {
             let live = group.iter().map(|c| self.live_rows(c)).collect::<Result<Vec<_>>>()?;
-            let all = concat_batches(table.schema(), &live)?;
-            drop(live);
-            match order(table, &all)? {
-                Some(order) => (take_record_batch(&all, &order)?, Some(order)),
-                None => (all, None),
-            }
+            concat_batches(table.schema(), &live)?
         };
+        let Arrangement { order, chunk_rows, mut marks } = {
+            let arrangement = arrange(&all)?;
+            arrangement.check(all.num_rows(), table.options().chunk_rows)?;
+            arrangement
+        };
+        let mut known = self.known_of(group)?;
+        known.retain(|(mark, _)| marks.iter().all(|(new, _)| new != mark));
+        let all = match &order {
+            Some(order) => {
+                for (_, bits) in &mut known {
+                    *bits = take(bits, order, None)?.as_boolean().clone();
+                }
+                take_record_batch(&all, order)?
+            }
+            None => all,
+        };
+        marks.extend(known);
         let tiers = tiers(group);
         let parents: Vec<ChunkId> = group.iter().map(|entry| entry.chunk.id).collect();
-        let sealed = self.write_chunks_on(table, &[all], &parents, &|column| tiers.get(column).copied().flatten())?;
+        let tier = |column: usize| tiers.get(column).copied().flatten();
+        let sealed = self.write_chunks_on(table, (&all, &marks), &chunk_rows, &parents, &tier)?;
+        drop(all);
         self.sync_names(&sealed)?;
         let heritage = heritage(group);
         sealed.iter().for_each(|new| heritage.pass_on(&new.chunk, group));
@@ -140,8 +173,7 @@ impl Core {
             written_bytes: sealed.iter().map(|s| s.chunk.file_bytes).sum(),
             ..Compacted::default()
         };
-        let maps =
-            row_maps(group, sealed.iter().map(|s| Arc::clone(&s.chunk.whereabouts)).collect(), table, order.as_ref());
+        let maps = row_maps(group, &NewChunks::of(sealed.iter().map(|s| s.chunk.as_ref())), order.as_ref());
         let submitted = {
             let mut head = table.lock_head();
             // A rule made since for some of these chunks would pass to the rows of all.
@@ -177,7 +209,7 @@ impl Core {
     /// The rows of a chunk that are not deleted, from wherever they lie.
     fn live_rows(&self, entry: &ChunkEntry) -> Result<RecordBatch> {
         let chunk = &entry.chunk;
-        let columns = self.columns(chunk, &(0..chunk.segments.len()).collect::<Vec<_>>())?;
+        let columns = self.columns(chunk, &(0..chunk.columns().len()).collect::<Vec<_>>())?;
         let options = RecordBatchOptions::new().with_row_count(Some(chunk.rows as usize));
         let batch = RecordBatch::try_new_with_options(Arc::clone(&chunk.schema), columns, &options)?;
         without_deleted(&batch, entry.deletions.as_deref())
@@ -225,7 +257,8 @@ impl CompactionCounters {
     }
 }
 
-/// Chunks to be written as one, all named by the same placement rules.
+/// Chunks to be written as one: all named by the same placement rules, all or none with rows of each mark, or all without
+/// knowledge of it. So no rule spreads to other rows, and rows that lie apart stay so.
 fn pick(
     version: &TableVersion,
     table: &Table,
@@ -233,14 +266,21 @@ fn pick(
     most_bytes: u64,
     skip: &HashSet<ChunkId>,
 ) -> Option<Vec<ChunkEntry>> {
-    let named_by: Vec<Vec<u64>> = version.chunks.iter().map(|entry| version.rules.naming(entry.chunk.id)).collect();
-    let kinds: BTreeSet<&Vec<u64>> = named_by.iter().collect();
-    let group = |rules: &Vec<u64>| {
-        let entries = version.chunks.iter().zip(named_by.iter().map(|names| names == rules));
+    let kind = |entry: &ChunkEntry| -> Kind {
+        let marks = entry.chunk.marks().map(|(mark, marked)| (mark, marked != Marked::None));
+        (version.rules.naming(entry.chunk.id), marks.collect())
+    };
+    let kind_of: Vec<Kind> = version.chunks.iter().map(kind).collect();
+    let kinds: BTreeSet<&Kind> = kind_of.iter().collect();
+    let group = |kind: &Kind| {
+        let entries = version.chunks.iter().zip(kind_of.iter().map(|other| other == kind));
         pick_among(entries, table, zeal, most_bytes, skip)
     };
     kinds.into_iter().find_map(group)
 }
+
+/// Placement rules that name a chunk, and the marks it knows, each with whether it has rows of it.
+type Kind = (Vec<u64>, Vec<(MarkId, bool)>);
 
 /// Chunks to be written as one, of those marked. Those of a clustered table are neighbours, so that it stays clustered.
 fn pick_among<'a>(
@@ -285,10 +325,12 @@ fn pick_among<'a>(
     worth(&group).then_some(group)
 }
 
-/// Bytes of a chunk's values in memory, columns that it has no bytes for included.
+/// Bytes of a chunk's values in memory, columns that it has no bytes for included, with a bit per row for each mark.
 fn image_bytes(entry: &ChunkEntry) -> u64 {
-    let constant = u64::from(entry.chunk.rows) * 16;
-    entry.chunk.segments.iter().map(|s| if s.constant.is_some() { constant } else { s.rewritten_bytes() }).sum()
+    let (constant, bits) = (u64::from(entry.chunk.rows) * 16, u64::from(entry.chunk.rows).div_ceil(8));
+    let of = |segment: &Arc<Segment>| if segment.constant.is_some() { constant } else { segment.rewritten_bytes() };
+    let columns: u64 = entry.chunk.columns().iter().map(of).sum();
+    columns + entry.chunk.mark_segments().len() as u64 * bits
 }
 
 /// The order in which the rows of a clustered table are to lie.
@@ -300,12 +342,7 @@ fn order(table: &Table, rows: &RecordBatch) -> Result<Option<UInt32Array>> {
 }
 
 /// Where the rows of each chunk of the group go.
-fn row_maps(
-    group: &[ChunkEntry],
-    chunks: Arc<[Arc<Whereabouts>]>,
-    table: &Table,
-    order: Option<&UInt32Array>,
-) -> Vec<RowMap> {
+fn row_maps(group: &[ChunkEntry], chunks: &Arc<NewChunks>, order: Option<&UInt32Array>) -> Vec<RowMap> {
     let sorted: Option<Arc<[u32]>> = order.map(|order| {
         let mut places: Vec<(u32, u32)> = order.values().iter().copied().zip(0..).collect();
         places.sort_unstable();
@@ -313,8 +350,8 @@ fn row_maps(
     });
     let mut first = 0;
     let map = |old: &ChunkEntry| {
-        let (chunks, sorted, dropped) = (Arc::clone(&chunks), sorted.clone(), old.deletions.clone());
-        let map = RowMap { chunks, chunk_rows: table.options().chunk_rows, first, dropped, sorted };
+        let (chunks, sorted, dropped) = (Arc::clone(chunks), sorted.clone(), old.deletions.clone());
+        let map = RowMap { chunks, first, dropped, sorted };
         first += old.live_rows();
         map
     };
@@ -323,7 +360,7 @@ fn row_maps(
 
 /// The tier of each column on which most rows of the group lie; `None`: at home.
 fn tiers(group: &[ChunkEntry]) -> Vec<Option<TierId>> {
-    let columns = group.first().map_or(0, |c| c.chunk.segments.len());
+    let columns = group.first().map_or(0, |c| c.chunk.columns().len());
     let tier = |column: usize| {
         let mut rows: BTreeMap<Option<TierId>, u64> = BTreeMap::new();
         for entry in group {
@@ -335,7 +372,7 @@ fn tiers(group: &[ChunkEntry]) -> Vec<Option<TierId>> {
     (0..columns).map(tier).collect()
 }
 
-/// What the chunks of the group pass on: the mean of their counters, weighted by rows.
+/// What the columns of the group pass on: the mean of their counters, weighted by rows. Bits of marks begin anew.
 struct Legacy {
     rows: u64,
     counts: Vec<PatternCounts>,
@@ -343,10 +380,10 @@ struct Legacy {
 
 fn heritage(group: &[ChunkEntry]) -> Legacy {
     let rows = group.iter().map(ChunkEntry::live_rows).sum::<u64>().max(1);
-    let columns = group.first().map_or(0, |c| c.chunk.segments.len());
+    let columns = group.first().map_or(0, |c| c.chunk.columns().len());
     let mut counts = vec![PatternCounts::default(); columns];
     for entry in group {
-        for (sum, segment) in counts.iter_mut().zip(&entry.chunk.segments) {
+        for (sum, segment) in counts.iter_mut().zip(entry.chunk.columns()) {
             let share = |count: u64| (u128::from(count) * u128::from(entry.live_rows()) / u128::from(rows)) as u64;
             let now = segment.counters.snapshot();
             sum.accesses.iter_mut().zip(now.accesses).for_each(|(sum, count)| *sum += share(count));
@@ -360,12 +397,12 @@ impl Legacy {
     /// Gives a new chunk its share. Values read go by the rows it has.
     fn pass_on(&self, heir: &Chunk, group: &[ChunkEntry]) {
         let share = |rows: u64| rows as f32 / self.rows as f32;
-        for (segment, counts) in heir.segments.iter().zip(&self.counts) {
+        for (segment, counts) in heir.columns().iter().zip(&self.counts) {
             segment.counters.start_at(counts);
         }
         let parents = group.iter().map(|c| (c.chunk.id, share(c.live_rows()))).collect();
         // Nobody else knows the chunk yet.
-        let counts = heir.segments.iter().map(|s| s.column).zip(self.counts.iter().copied()).collect();
+        let counts = heir.columns().iter().map(|s| s.column).zip(self.counts.iter().copied()).collect();
         let _ = heir.heritage.set(Heritage { parents, counts });
     }
 }

@@ -104,6 +104,8 @@ pub struct Core {
     pub(super) compactions: CompactionCounters,
     /// Held while the set of tables changes.
     pub(super) ddl: Mutex<()>,
+    /// Held while a mark is given out.
+    pub(super) marks: Mutex<()>,
     pub(super) next_table: AtomicU64,
     pub(super) schema_version: AtomicU64,
 }
@@ -156,10 +158,10 @@ impl Core {
         self.packing.get().copied().unwrap_or_default()
     }
 
-    /// Gives each column of a new chunk a copy on the tier that `tiers` says; a full budget is normal and leaves it at home.
+    /// Gives each column of a new chunk, not the bits of its marks, a copy on the tier that `tiers` says; a full budget is normal and leaves it at home.
     pub(crate) fn admit(&self, chunk: &Chunk, file: &[u8], tiers: &[Option<TierId>]) -> Result<()> {
         let memory = self.memory_tiers.load();
-        for ((segment, field), tier) in chunk.segments.iter().zip(chunk.schema.fields()).zip(tiers) {
+        for ((segment, field), tier) in chunk.columns().iter().zip(chunk.schema.fields()).zip(tiers) {
             let Some(tier) = tier.and_then(|id| memory.get(usize::from(id.0))) else { continue };
             let range = segment.home.offset as usize..(segment.home.offset + segment.home.len) as usize;
             let Some(stored) = file.get(range) else { continue };

@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 use crate::table::delta::{DeltaEntry, Moved};
 use crate::table::ingest::SealedChunk;
 use crate::table::{
-    Chunk, ChunkEntry, ChunkId, ChunkStatistics, DeltaRows, Head, Table, TableVersion, Whereabouts, sketch_key,
+    Chunk, ChunkEntry, ChunkId, ChunkStatistics, DeltaRows, Head, Marked, Table, TableVersion, Whereabouts, sketch_key,
 };
 
 /// What holds rows: a version of a table names them by it.
@@ -51,6 +51,8 @@ pub(super) struct Draft<'a> {
     rows: Vec<Option<Vec<u8>>>,
     /// Positions in `chunks` and `delta` where rows were deleted.
     touched: (BTreeSet<usize>, BTreeSet<usize>),
+    /// Positions in `chunks` of those that know other marks.
+    marked: BTreeSet<usize>,
     sealed: HashSet<u64>,
     replaced: HashSet<ChunkId>,
     /// Chunks that were replaced together, and those that hold their rows now.
@@ -80,6 +82,7 @@ impl<'a> Draft<'a> {
             bounds: Vec::new(),
             rows: Vec::new(),
             touched: Default::default(),
+            marked: BTreeSet::new(),
             sealed: HashSet::new(),
             replaced: HashSet::new(),
             heirs: Vec::new(),
@@ -177,6 +180,18 @@ impl<'a> Draft<'a> {
         }
     }
 
+    /// Puts chunks that know other marks in the place of those before; these, each with the one before.
+    pub(super) fn change_marks(&mut self, change: impl Fn(&Chunk) -> Option<Chunk>) -> Vec<(Arc<Chunk>, Arc<Chunk>)> {
+        let mut changed = Vec::new();
+        for (at, entry) in self.chunks.iter_mut().enumerate() {
+            if let Some(after) = change(&entry.chunk).map(Arc::new) {
+                changed.push((std::mem::replace(&mut entry.chunk, Arc::clone(&after)), after));
+                self.marked.insert(at);
+            }
+        }
+        changed
+    }
+
     /// Takes out an entry whose rows are added as chunks.
     pub(super) fn remove_sealed(&mut self, entry: &DeltaEntry) {
         self.sealed.insert(entry.sequence);
@@ -248,12 +263,12 @@ impl<'a> Draft<'a> {
     fn finish_sketches(&self, commit: &mut Commit, kept: &HashSet<ChunkId>, new: &[(&ChunkEntry, ChunkStatistics)]) {
         let (table, old) = (self.table.id(), &self.head.chunks);
         for entry in old.iter().filter(|c| !kept.contains(&c.chunk.id)) {
-            for segment in &entry.chunk.segments {
+            for segment in entry.chunk.columns() {
                 commit.delete(Space::Sketches, sketch_key(table, segment.column, entry.place));
             }
         }
         for (entry, statistics) in new {
-            let columns = entry.chunk.segments.iter().map(|segment| segment.column);
+            let columns = entry.chunk.columns().iter().map(|segment| segment.column);
             for (key, sketch) in statistics.stored_sketches(table, entry.place, columns) {
                 commit.put(Space::Sketches, key, sketch);
             }
@@ -270,7 +285,7 @@ impl<'a> Draft<'a> {
                 }
                 continue;
             }
-            if is_new {
+            if is_new || self.marked.contains(&at) {
                 commit.put(Space::Chunks, key.clone(), encode(&self.record(entry)?)?);
             }
             if let Some(deletions) = entry.deletions.as_ref().filter(|_| is_new || self.touched.0.contains(&at)) {
@@ -284,13 +299,20 @@ impl<'a> Draft<'a> {
 
     fn record(&self, entry: &ChunkEntry) -> Result<ChunkRecord> {
         let ChunkEntry { chunk, place, .. } = entry;
+        let stored = || chunk.segments.iter().filter(|segment| segment.constant.is_none());
+        let constant = |(mark, marked)| match marked {
+            Marked::All => Some((mark, true)),
+            Marked::None => Some((mark, false)),
+            Marked::Some | Marked::Unknown => None,
+        };
         Ok(ChunkRecord {
             file: self.core.ssd.relative(&chunk.path)?,
             file_bytes: chunk.file_bytes,
             rows: chunk.rows,
             place: *place,
-            columns: chunk.segments.iter().map(|s| s.column).collect(),
-            homes: chunk.segments.iter().map(|s| s.home.clone()).collect(),
+            columns: stored().map(|segment| segment.column).collect(),
+            homes: stored().map(|segment| segment.home.clone()).collect(),
+            marks: chunk.marks().filter_map(constant).collect(),
         })
     }
 

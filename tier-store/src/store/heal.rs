@@ -63,8 +63,7 @@ fn with_columns(chunk: &Chunk, old: &[u8]) -> Result<Vec<u8>> {
 fn good_copy(chunk: &Chunk, column: usize) -> Option<Vec<u8>> {
     let segment = chunk.segments.get(column)?;
     let array = segment.resident.load_full()?.column.widened().ok()?;
-    let field = chunk.schema.fields().get(column)?;
-    let batch = RecordBatch::try_new(Arc::new(Schema::new(vec![Arc::clone(field)])), vec![array]).ok()?;
+    let batch = RecordBatch::try_new(Arc::new(Schema::new(vec![chunk.field(column)?])), vec![array]).ok()?;
     let home = &segment.home;
     let compression = home.encoding.compression().unwrap_or(Compression::Lz4);
     [Packing::Raw, Packing::Like(compression, &[home])].into_iter().find_map(|packing| {
@@ -75,13 +74,19 @@ fn good_copy(chunk: &Chunk, column: usize) -> Option<Vec<u8>> {
 }
 
 /// The file written anew; the same build makes the same bytes of the same columns, and another may not. Nor can it where
-/// the table has dropped a column of the file.
+/// the table has dropped a column of the file, or forgotten a mark.
 fn encoded(chunk: &Chunk, columns: &[u8]) -> Result<Vec<u8>> {
     // Columns added later are not in the file.
     let there = |(_, segment): &(usize, &Arc<Segment>)| segment.constant.is_none();
     let stored: Vec<(usize, &Arc<Segment>)> = chunk.segments.iter().enumerate().filter(there).collect();
-    let positions: Vec<usize> = stored.iter().map(|(position, _)| *position).collect();
-    let batch = decoded(chunk, columns)?.project(&positions)?;
+    let (mut fields, mut arrays) = (Vec::with_capacity(stored.len()), Vec::with_capacity(stored.len()));
+    for (position, segment) in &stored {
+        let field =
+            chunk.field(*position).ok_or_else(|| Error::Invalid(format!("{} has no type", chunk.place(*position))))?;
+        arrays.push(codec::decode_stored(&segment.home, field.data_type(), chunk.rows as usize, columns)?);
+        fields.push(field);
+    }
+    let batch = batch(&Arc::new(Schema::new(fields)), arrays, chunk.rows as usize)?;
     let homes: Vec<&Home> = stored.iter().map(|(_, segment)| &segment.home).collect();
     let batch = with_ids(&batch, stored.iter().map(|(_, segment)| segment.column))?;
     let encoded = codec::encode_again(&batch, Packing::like(&homes), &homes)?;
@@ -93,7 +98,7 @@ fn encoded(chunk: &Chunk, columns: &[u8]) -> Result<Vec<u8>> {
     Err(Error::Corrupt { path: chunk.path.clone(), what: what.into() })
 }
 
-/// All columns of a chunk from its file's bytes.
+/// All columns of a chunk from its file's bytes, without bits of marks.
 pub(super) fn decoded(chunk: &Chunk, file: &[u8]) -> Result<RecordBatch> {
     let rows = chunk.rows as usize;
     let columns = chunk.segments.iter().zip(chunk.schema.fields()).map(|(segment, field)| match &segment.constant {

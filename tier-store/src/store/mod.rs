@@ -23,6 +23,7 @@ mod guest;
 mod heal;
 #[cfg(test)]
 mod maintenance_tests;
+mod marks;
 mod new_tier;
 mod old_catalog;
 mod options;
@@ -39,7 +40,7 @@ mod write;
 use std::sync::Arc;
 use std::time::Duration;
 
-use arrow::array::RecordBatch;
+use arrow::array::{BooleanArray, RecordBatch};
 
 pub use self::core::{Core, Snapshot, TierInfo};
 pub use backup::{BackupReport, backup, restore};
@@ -56,8 +57,8 @@ use crate::error::Result;
 use crate::placement::{EpochRecord, MergeOptions, MoveRecord, TierCost, Tiering, TieringHost, TieringOptions};
 use crate::table::ingest::SealedChunk;
 use crate::table::{
-    Alteration, DeltaRows, FilterPool, Ingest, IngestMemory, NewRows, NewRule, Rule, RuleChoice, Table,
-    TableDefinition, TableName, TableVersion,
+    Alteration, Arrangement, Chunk, ChunkEntry, ChunkId, DeltaRows, FilterPool, Ingest, IngestMemory, MarkId, NewRows,
+    NewRule, Rule, RuleChoice, Table, TableDefinition, TableName, TableVersion,
 };
 use crate::tier::ssd::{ColdColumns, SsdTier};
 use crate::tier::{Account, MemoryTiers, TierId};
@@ -224,6 +225,53 @@ impl Store {
     /// One step of [`Store::optimize`] after its seal: rewrites a group of chunks; `None` when nothing is left to gain.
     pub fn optimize_step(&self, table: &Arc<Table>) -> Result<Option<Compacted>> {
         self.core.optimize_step(table)
+    }
+
+    /// A mark for a version of a hot view: never given before, durable when it returns.
+    ///
+    /// # Errors
+    /// When the catalog cannot be written.
+    pub fn new_mark(&self) -> Result<MarkId> {
+        self.core.new_mark()
+    }
+
+    /// Notes that all rows of chunks (true) may fulfil marks, or no row (false) does, in one commit, in place of what was known
+    /// of the same marks. Chunks that are gone are skipped; how many were marked. Waits for a compaction of the table.
+    ///
+    /// # Errors
+    /// [`crate::Error::Conflict`] when the table was altered or dropped.
+    pub fn set_marks(&self, table: &Arc<Table>, known: &[(ChunkId, MarkId, bool)]) -> Result<u64> {
+        self.core.set_marks(table, known)
+    }
+
+    /// Takes marks away from all chunks of a table; bytes that they have in files go with the files.
+    ///
+    /// # Errors
+    /// As of [`Store::set_marks`].
+    pub fn forget_marks(&self, table: &Arc<Table>, marks: &[MarkId]) -> Result<()> {
+        self.core.forget_marks(table, marks)
+    }
+
+    /// What is known of the rows of a chunk, one bit for each: all true where nothing is known. Blocks while bits are read.
+    pub fn bits(&self, chunk: &Arc<Chunk>, mark: MarkId) -> Result<BooleanArray> {
+        self.core.bits(chunk, mark)
+    }
+
+    /// Writes the rows of a group of chunks anew, as `arrange` says of those that are not deleted, and puts the new chunks in
+    /// its place. Readers and writers go on meanwhile; rows deleted meanwhile stay deleted. Other marks are carried over where
+    /// every chunk of the group knows them. The bytes of the group are charged to the delta's memory.
+    ///
+    /// # Errors
+    /// [`crate::Error::Conflict`] when chunks of the group were replaced, when placement rules do not name all of them
+    /// alike, when the table was altered or dropped; [`crate::Error::BudgetExceeded`] when the group is too large for the delta's
+    /// memory now; [`crate::Error::Invalid`] for an arrangement that does not keep each row. Nothing has changed then.
+    pub fn rearrange(
+        &self,
+        table: &Arc<Table>,
+        group: &[ChunkEntry],
+        arrange: &dyn Fn(&RecordBatch) -> Result<Arrangement>,
+    ) -> Result<Compacted> {
+        self.core.rearrange(table, group, arrange)
     }
 
     /// What compactions did.

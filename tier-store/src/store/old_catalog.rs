@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::path::Path;
 
+use super::marks::NEXT_MARK_KEY;
 use super::recovery::{CATALOG_FILE, with_holder};
 use crate::catalog::records::{ChunkRecord, decode, decode_batches, decode_rows};
 use crate::catalog::{Catalog, Space, key_part};
@@ -20,6 +21,8 @@ pub(super) struct OldCatalog {
     pub(super) objects: Vec<(Vec<u8>, Vec<u8>)>,
     /// Placement rules by table.
     pub(super) rules: Vec<(TableId, Rules)>,
+    /// The next mark of a hot view; `None` when that cannot be told.
+    pub(super) next_mark: Option<u64>,
     rows: Option<KnownRows>,
 }
 
@@ -60,7 +63,9 @@ impl OldCatalog {
         if scanned.is_err() {
             rules.clear();
         }
-        Ok(Self { objects, rules, rows: KnownRows::of(&catalog).ok() })
+        let next_mark = catalog.get(Space::Meta, NEXT_MARK_KEY).ok();
+        let next_mark = next_mark.map(|next| next.map_or(0, |bytes| key_part(&bytes, 0)));
+        Ok(Self { objects, rules, next_mark, rows: KnownRows::of(&catalog).ok() })
     }
 
     /// Deleted rows of a chunk; `Some(None)` when it names no such chunk, `None` when that cannot be told.

@@ -3,7 +3,8 @@
 //! The descriptions ([`super::description`]) say which tables there are, the chunk files what is in them; each file
 //! proves itself by its stamp. Checksums, bounds and sketches are computed anew. The old catalog is moved aside, never deleted.
 //!
-//! Only in the catalog, and so lost: rows not yet sealed, deletions of rows, the history of epochs and moves, heat. Views,
+//! Only in the catalog, and so lost: rows not yet sealed, deletions of rows, the history of epochs and moves, heat, what
+//! is known of hot views. Views,
 //! external tables and placement rules are taken from the old catalog where it can still be read ([`OldCatalog`]). A chunk file that was
 //! written but not committed, or replaced but not yet deleted, when the server died comes back: the files do not tell it
 //! from others, so rebuild only when there is neither a good catalog nor a backup. The report counts these rows where the
@@ -19,6 +20,7 @@ use serde::Serialize;
 use super::check::{Progress, Watch};
 use super::description::Descriptions;
 use super::heal::batch;
+use super::marks::NEXT_MARK_KEY;
 use super::old_catalog::OldCatalog;
 use super::recovery::{CATALOG_FILE, NEXT_TABLE_KEY, SSD_FOLDER};
 use super::rules::log_rules;
@@ -28,7 +30,7 @@ use crate::error::{Error, Result};
 use crate::io::IoFile;
 use crate::io::files::{FileSystem, RealFiles};
 use crate::table::column::ids_of;
-use crate::table::{ChunkId, ChunkStatistics, ColumnId, Constant, TableDefinition, TableId, TableStatistics};
+use crate::table::{ChunkId, ChunkStatistics, ColumnId, Constant, Home, TableDefinition, TableId, TableStatistics};
 use crate::tier::codec::{self, ChunkHeader};
 use crate::tier::ssd::files::{self, StoredFile};
 
@@ -116,7 +118,7 @@ pub fn rebuild_catalog(data_dir: &Path, write: bool, now_unix_us: u64, watch: Wa
     };
     if write {
         let path = data_dir.join(format!("{CATALOG_FILE}.new"));
-        write_catalog(&path, &found.tables, old)?;
+        write_catalog(&path, &found.tables, old, now_unix_us)?;
         report.old_catalog = put_in_place(data_dir, &path, now_unix_us)?;
         report.written = true;
     }
@@ -254,8 +256,11 @@ fn read_chunk(path: &Path, name: &str, definition: &TableDefinition) -> Result<(
     let columns: Vec<ColumnId> = columns.ok_or_else(|| corrupt("its columns are not those of its table".into()))?;
     let statistics = ChunkStatistics::compute(&decoded(&header, &columns, definition, bytes)?)?;
     let ChunkHeader { rows, homes, .. } = header;
+    // Which marks are still of a hot view, the files do not tell.
+    let of_table = |(column, _): &(ColumnId, Home)| column.mark().is_none();
+    let (columns, homes) = columns.into_iter().zip(homes).filter(of_table).unzip();
     let (file, file_bytes) = (name.to_owned(), bytes.len() as u64);
-    Ok((ChunkRecord { file, file_bytes, rows, place: 0, columns, homes }, statistics))
+    Ok((ChunkRecord { file, file_bytes, rows, place: 0, columns, homes, marks: Vec::new() }, statistics))
 }
 
 /// The rows of a file with the columns that its table has now.
@@ -281,12 +286,16 @@ fn decoded(header: &ChunkHeader, ids: &[ColumnId], definition: &TableDefinition,
 }
 
 /// Writes a whole catalog; durable on return, but for its name.
-fn write_catalog(path: &Path, tables: &BTreeMap<TableId, FoundTable>, old: OldCatalog) -> Result<()> {
+fn write_catalog(path: &Path, tables: &BTreeMap<TableId, FoundTable>, old: OldCatalog, now_unix_us: u64) -> Result<()> {
     RealFiles.remove_file(path)?;
     let catalog = Catalog::open(&RealFiles, path, CACHE_BYTES)?;
     let mut commit = Commit::default();
     let next = tables.keys().next_back().map_or(1, |last| last.0 + 1);
     commit.put(Space::Meta, NEXT_TABLE_KEY.to_vec(), key(&[next]));
+    // Hot views may come back that name marks: these must not be given again. Marks are given seldom, so that no store had
+    // one for each minute until now.
+    let next_mark = old.next_mark.unwrap_or(now_unix_us / 60_000_000);
+    commit.put(Space::Meta, NEXT_MARK_KEY.to_vec(), key(&[next_mark]));
     for (k, v) in old.objects {
         commit.put(Space::Objects, k, v);
     }

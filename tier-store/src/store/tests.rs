@@ -41,7 +41,7 @@ pub(super) fn items(store: &Store, version: &TableVersion) -> Result<Vec<RecordB
         let read = store.ssd().read_columns(chunk, &cold, Admission::Guaranteed)?;
         let cold = read.map(ColdRead::wait).transpose()?;
         let mut stored = cold.iter().flat_map(|c| &c.columns);
-        let columns = chunk.segments.iter().map(|s| match s.resident.load_full() {
+        let columns = chunk.columns().iter().map(|s| match s.resident.load_full() {
             Some(resident) => resident.column.widened().unwrap(),
             None => stored.next().unwrap().widened().unwrap(),
         });

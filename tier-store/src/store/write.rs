@@ -21,9 +21,10 @@ use crate::catalog::{Commit, Space, key};
 use crate::error::{Error, Result};
 use crate::table::delta::{DeltaEntry, Moved};
 use crate::table::ingest::{SealedChunk, write_chunk};
+use crate::table::mark::MarkedRows;
 use crate::table::{
-    ChunkId, DeltaRows, Durability, RowMap, Rules, Table, TableDefinition, TableId, TableName, TableStatistics,
-    Whereabouts,
+    Arrangement, ChunkId, DeltaRows, Durability, MarkId, NewChunks, RowMap, Rules, Table, TableDefinition, TableId,
+    TableName, TableStatistics,
 };
 use crate::tier::{TierId, codec};
 
@@ -146,11 +147,10 @@ impl Core {
         let live = delta.iter().map(live_batch).collect::<Result<Vec<_>>>()?;
         let sealed = self.write_chunks(table, &live)?;
         self.sync_names(&sealed)?;
-        let chunks: Arc<[Arc<Whereabouts>]> = sealed.iter().map(|s| Arc::clone(&s.chunk.whereabouts)).collect();
+        let chunks = NewChunks::of(sealed.iter().map(|sealed| sealed.chunk.as_ref()));
         let mut first = 0;
         let map = |rows: &DeltaRows| {
-            let (chunks, chunk_rows) = (Arc::clone(&chunks), table.options().chunk_rows);
-            let map = RowMap { chunks, chunk_rows, first, dropped: rows.deletions.clone(), sorted: None };
+            let map = RowMap { chunks: Arc::clone(&chunks), first, dropped: rows.deletions.clone(), sorted: None };
             first += rows.live_rows();
             map
         };
@@ -186,23 +186,28 @@ impl Core {
 
     /// Writes rows as chunks that are not yet part of the table; they start where the table's admission says.
     pub(super) fn write_chunks(&self, table: &Table, batches: &[RecordBatch]) -> Result<Vec<SealedChunk>> {
-        self.write_chunks_on(table, batches, &[], &|_| self.admission(table))
+        let all = concat_batches(table.schema(), batches)?;
+        let chunk_rows = Arrangement::as_they_are(all.num_rows(), table.options().chunk_rows).chunk_rows;
+        self.write_chunks_on(table, (&all, &[]), &chunk_rows, &[], &|_| self.admission(table))
     }
 
-    /// The same for rows of the chunks `parents`; each column starts on the tier that `tier` gives, if rules allow it and
-    /// it has room.
+    /// The same for rows of the chunks `parents`, in chunks of `chunk_rows`, with what is known of each row; each column
+    /// starts on the tier that `tier` gives, if rules allow it and it has room.
     pub(super) fn write_chunks_on(
         &self,
         table: &Table,
-        batches: &[RecordBatch],
+        (rows, marks): (&RecordBatch, &[(MarkId, BooleanArray)]),
+        chunk_rows: &[u32],
         parents: &[ChunkId],
         tier: &dyn Fn(usize) -> Option<TierId>,
     ) -> Result<Vec<SealedChunk>> {
-        let all = concat_batches(table.schema(), batches)?;
-        let rows = table.options().chunk_rows as usize;
-        let sealed = (0..all.num_rows()).step_by(rows).map(|start| {
-            let part = all.slice(start, rows.min(all.num_rows() - start));
-            write_chunk(self, table, (table.allocate_chunk(), parents), vec![part], tier)
+        let mut first = 0;
+        let sealed = chunk_rows.iter().map(|count| {
+            let span = (first, *count as usize);
+            first += span.1;
+            let marks = marks.iter().map(|(mark, bits)| (*mark, bits.slice(span.0, span.1))).collect();
+            let part = MarkedRows { batches: vec![rows.slice(span.0, span.1)], marks };
+            write_chunk(self, table, (table.allocate_chunk(), parents), part, tier)
         });
         sealed.collect()
     }
@@ -252,9 +257,15 @@ pub(super) fn live_batch(rows: &DeltaRows) -> Result<RecordBatch> {
 
 /// The rows of `batch` but those at `deleted` positions.
 pub(super) fn without_deleted(batch: &RecordBatch, deleted: Option<&RoaringBitmap>) -> Result<RecordBatch> {
-    let Some(deleted) = deleted else { return Ok(batch.clone()) };
-    let live: BooleanArray = (0..batch.num_rows() as u32).map(|row| Some(!deleted.contains(row))).collect();
-    Ok(filter_record_batch(batch, &live)?)
+    match live_rows_of(batch.num_rows(), deleted) {
+        Some(live) => Ok(filter_record_batch(batch, &live)?),
+        None => Ok(batch.clone()),
+    }
+}
+
+/// Of `rows` rows those that are not at `deleted` positions; `None`: all.
+pub(super) fn live_rows_of(rows: usize, deleted: Option<&RoaringBitmap>) -> Option<BooleanArray> {
+    deleted.map(|deleted| (0..rows as u32).map(|row| Some(!deleted.contains(row))).collect())
 }
 
 /// Dictionaries are stored as their values; metadata of clients is not kept.

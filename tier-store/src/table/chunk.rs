@@ -5,7 +5,8 @@
 //! the old copy, whose charge ends with its last reader (architecture, decision 1).
 //!
 //! A chunk belongs to one definition of its table. [`Chunk::under`] gives the same rows under another one: the segments
-//! and the file are shared, a column the file lacks is a constant segment, which has no bytes and is never placed.
+//! and the file are shared, a column the file lacks is a constant segment, which has no bytes and is never placed. Behind
+//! the columns stand the marks that the chunk knows ([`super::mark`]), which come and go in the same way.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -166,7 +167,7 @@ pub struct Chunk {
     pub path: PathBuf,
     /// Size of that file.
     pub file_bytes: u64,
-    /// One per column of `schema`.
+    /// One per column of `schema`, then one per mark that it knows (see [`super::MarkId`]).
     pub segments: Box<[Arc<Segment>]>,
     /// The open file; opened at the first cold read, and again after it was healed.
     pub file: Arc<ArcSwapOption<ChunkFile>>,
@@ -210,6 +211,27 @@ impl Chunk {
             let known = likely.chain(self.segments.iter()).find(|segment| segment.column == column.id);
             known.map_or_else(|| Arc::new(Segment::of_constant(column, field.data_type())), Arc::clone)
         };
+        let columns = columns.iter().zip(schema.fields()).enumerate().map(segment);
+        let marks = self.segments.iter().filter(|segment| segment.column.mark().is_some()).cloned();
+        self.over(schema, columns.collect(), marks)
+    }
+
+    /// The same rows, of which these marks are known.
+    pub(crate) fn with_marks(&self, marks: impl IntoIterator<Item = Arc<Segment>>) -> Self {
+        self.over(&self.schema, self.columns().to_vec(), marks)
+    }
+
+    fn over(
+        &self,
+        schema: &SchemaRef,
+        mut segments: Vec<Arc<Segment>>,
+        marks: impl IntoIterator<Item = Arc<Segment>>,
+    ) -> Self {
+        let width = segments.len();
+        segments.extend(marks);
+        if let Some(marks) = segments.get_mut(width..) {
+            marks.sort_unstable_by_key(|segment| segment.column);
+        }
         Self {
             table: self.table,
             id: self.id,
@@ -217,7 +239,7 @@ impl Chunk {
             schema: Arc::clone(schema),
             path: self.path.clone(),
             file_bytes: self.file_bytes,
-            segments: columns.iter().zip(schema.fields()).enumerate().map(segment).collect(),
+            segments: segments.into(),
             file: Arc::clone(&self.file),
             heritage: self.heritage.clone(),
             whereabouts: Arc::clone(&self.whereabouts),
@@ -242,8 +264,7 @@ impl Chunk {
 
     /// Chunk and column, for errors.
     pub(crate) fn place(&self, column: usize) -> String {
-        let name = self.schema.fields().get(column).map_or("?", |field| field.name().as_str());
-        format!("chunk {}, column '{name}'", self.id.0)
+        format!("chunk {}, column '{}'", self.id.0, self.column_name(column))
     }
 
     /// The file goes when the last reader does.

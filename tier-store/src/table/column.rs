@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use arrow::array::cast::AsArray;
 use arrow::array::{Array, ArrayRef, RecordBatch, UInt32Array, new_null_array};
 use arrow::compute::take;
 use arrow::datatypes::{DataType, Field, Schema};
@@ -73,6 +74,16 @@ impl Constant {
             return Err(Error::Invalid(format!("the value of a column has one row, not {}", value.len())));
         }
         Ok(Self { shared: repeated(value, Self::SHARED_ROWS)? })
+    }
+
+    /// The value of `shared`, which has it [`Constant::SHARED_ROWS`] times.
+    pub(crate) fn of(shared: ArrayRef) -> Self {
+        Self { shared }
+    }
+
+    /// True for a Boolean that is.
+    pub(crate) fn is_true(&self) -> bool {
+        self.shared.as_boolean_opt().is_some_and(|values| values.is_valid(0) && values.value(0))
     }
 
     /// Null in every row.

@@ -21,8 +21,9 @@ use arrow::datatypes::{FieldRef, Schema};
 use parking_lot::Mutex;
 
 use super::ingest_memory::Share;
+use super::mark::{ChunkMarks, MarkedRows};
 use super::statistics::StatisticsBuilder;
-use super::{Chunk, ChunkId, ChunkStatistics, DeltaRows, Segment, Table, column, row_bytes};
+use super::{Chunk, ChunkId, ChunkStatistics, ColumnId, DeltaRows, Segment, Table, column, row_bytes};
 use crate::error::{Error, Result};
 use crate::store::{Core, Store};
 use crate::tier::{TierId, codec};
@@ -261,23 +262,25 @@ fn work(store: &Store, table: &Table, queue: &Mutex<Receiver<Job>>, done: &Sende
 
 fn write_job(core: &Core, table: &Table, job: Job) -> Result<SealedChunk> {
     let Job { id, batches, _memory } = job;
-    write_chunk(core, table, (id, &[]), batches, &|_| core.admission(table))
+    write_chunk(core, table, (id, &[]), batches.into(), &|_| core.admission(table))
 }
 
 /// Writes one chunk, with the chunks whose rows it takes over: file and fsync, bounds, a copy of each column on the tier
-/// that `tier` gives, if rules allow it and while it has room.
+/// that `tier` gives, if rules allow it and while it has room. Bits of marks start at home: queries do not read them.
 pub(crate) fn write_chunk(
     core: &Core,
     table: &Table,
     (id, parents): (ChunkId, &[ChunkId]),
-    batches: Vec<RecordBatch>,
+    MarkedRows { batches, marks }: MarkedRows,
     tier: &dyn Fn(usize) -> Option<TierId>,
 ) -> Result<SealedChunk> {
     let (batch, statistics) = stored_columns(table, &batches)?;
     drop(batches);
     let rows = batch.num_rows() as u32;
-    let ids = || table.definition().columns.iter().map(|column| column.id);
-    let batch = column::with_ids(&batch, ids())?;
+    let marks = ChunkMarks::of(marks);
+    let columns = table.definition().columns.iter().map(|column| column.id);
+    let ids: Vec<ColumnId> = columns.chain(marks.bits.iter().map(|(mark, _)| mark.column())).collect();
+    let batch = column::with_ids(&marks.append_to(batch)?, ids.iter().copied())?;
     let encoded = codec::write_file(&batch, core.packing(), |bytes| core.ssd.new_file(bytes))?;
     drop(batch);
     let file = encoded.bytes.as_ref();
@@ -289,8 +292,9 @@ pub(crate) fn write_chunk(
         Arc::clone(table.schema()),
         path,
         file.len() as u64,
-        Segment::of_file(ids(), encoded.homes),
+        Segment::of_file(ids, encoded.homes),
     );
+    let chunk = chunk.knowing(marks.constants);
     chunk.doom(&core.ssd);
     core.admit(&chunk, file, &core.start(table, &statistics, (rows, parents), tier))?;
     Ok(SealedChunk { chunk: Arc::new(chunk), statistics })

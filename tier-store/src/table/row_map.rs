@@ -16,7 +16,7 @@ use std::sync::{Arc, OnceLock};
 
 use roaring::RoaringBitmap;
 
-use super::ChunkId;
+use super::{Chunk, ChunkId};
 
 /// A chunk's name, and where its rows went; outlives the chunk.
 #[derive(Debug)]
@@ -33,14 +33,39 @@ impl Whereabouts {
     }
 }
 
+/// The chunks that holders became, one behind the other.
+#[derive(Debug)]
+pub(crate) struct NewChunks {
+    chunks: Vec<Arc<Whereabouts>>,
+    /// Rows up to the end of each.
+    ends: Vec<u64>,
+}
+
+impl NewChunks {
+    pub(crate) fn of<'a>(chunks: impl Iterator<Item = &'a Chunk>) -> Arc<Self> {
+        let mut new = Self { chunks: Vec::new(), ends: Vec::new() };
+        for chunk in chunks {
+            new.ends.push(new.ends.last().copied().unwrap_or(0) + u64::from(chunk.rows));
+            new.chunks.push(Arc::clone(&chunk.whereabouts));
+        }
+        Arc::new(new)
+    }
+
+    /// The chunk that has the row at a position of all rows, and where.
+    fn at(&self, position: u64) -> Option<(&Arc<Whereabouts>, u32)> {
+        let at = self.ends.partition_point(|end| *end <= position);
+        let chunk = self.chunks.get(at)?;
+        let first = at.checked_sub(1).and_then(|before| self.ends.get(before)).copied().unwrap_or(0);
+        Some((chunk, (position - first) as u32))
+    }
+}
+
 /// The new places of one holder's rows: they follow each other from `first` on, without those that were dropped, unless
 /// they were sorted anew.
 #[derive(Debug)]
 pub(crate) struct RowMap {
-    /// The chunks that all replaced holders became.
-    pub(crate) chunks: Arc<[Arc<Whereabouts>]>,
-    /// Rows of each of them but the last.
-    pub(crate) chunk_rows: u32,
+    /// What all replaced holders became.
+    pub(crate) chunks: Arc<NewChunks>,
     /// Position of the holder's first kept row in the chunks' rows.
     pub(crate) first: u64,
     /// Rows that were deleted before the rows moved.
@@ -64,9 +89,8 @@ impl RowMap {
                 Some(sorted) => u64::from(*sorted.get(position as usize)?),
                 None => position,
             };
-            let (chunk, row) = (position / u64::from(self.chunk_rows), position % u64::from(self.chunk_rows));
-            let new = self.chunks.get(chunk as usize)?;
-            moved.entry(new.chunk).or_insert_with(|| (Arc::clone(new), RoaringBitmap::new())).1.insert(row as u32);
+            let (new, row) = self.chunks.at(position)?;
+            moved.entry(new.chunk).or_insert_with(|| (Arc::clone(new), RoaringBitmap::new())).1.insert(row);
         }
         Some(moved.into_values().collect())
     }

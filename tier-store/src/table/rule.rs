@@ -249,7 +249,7 @@ impl Rules {
     }
 
     /// The numbers of the rules that name the chunk.
-    pub(crate) fn naming(&self, chunk: ChunkId) -> Vec<u64> {
+    pub fn naming(&self, chunk: ChunkId) -> Vec<u64> {
         let names = |rule: &&Rule| matches!(&rule.wish.rows, RuleRows::Chunks(chunks) if chunks.contains(chunk));
         self.rules.iter().filter(names).map(|rule| rule.number).collect()
     }

@@ -167,8 +167,9 @@ impl Shared {
         let (chunk, options) = (&read.chunk, &self.options.merge);
         let segment = chunk.segments.get(read.column)?;
         let table = tables.iter().find(|table| table.id == chunk.table && table.mode == TieringMode::Auto)?;
-        let columns = &table.chunks.first()?.chunk.segments;
-        let is_there = columns.iter().any(|known| known.column == segment.column) && !chunk.is_doomed();
+        let mut columns = table.chunks.first()?.chunk.columns().iter();
+        let is_known = segment.column.mark().is_some() || columns.any(|known| known.column == segment.column);
+        let is_there = is_known && !chunk.is_doomed();
         if !is_there || segment.constant.is_some() || segment.resident.load().is_some() {
             return None;
         }

@@ -9,6 +9,7 @@ use arrow::datatypes::Int64Type;
 use crate::error::Result;
 use crate::placement::calibrate::sample::SCRATCH_NAME;
 use crate::store::Store;
+use crate::store::marks::tests::known_is_right;
 use crate::store::tests;
 use crate::table::{ChunkEntry, DeltaRows, Durability, Sketch, Table, TableDefinition, TableName, TableVersion};
 
@@ -135,6 +136,7 @@ pub(super) fn look(store: &Arc<Store>) -> Result<State, String> {
         let promised = table.options().durability == Durability::Full;
         let durable = keys(store, &table.version()).map_err(|e| e.to_string())?;
         bounds_agree(store, &table)?;
+        known_is_right(store, &table.version())?;
         state.tables.insert(table.name().name.clone(), Rows { durable, volatile: BTreeSet::new(), promised });
     }
     state.objects = store.objects("view").map_err(|e| e.to_string())?.into_iter().collect();

@@ -11,6 +11,7 @@ use super::model::{Model, Rows, State, definition, keys, positions, table_name};
 use crate::error::{Error, Result};
 use crate::heat::Pattern;
 use crate::placement::EpochRequest;
+use crate::store::marks::tests::{apart, evaluated};
 use crate::store::tests::rows;
 use crate::store::{Store, StoreOptions};
 
@@ -55,6 +56,20 @@ pub(super) enum Operation {
     Compact {
         table: String,
     },
+    /// Notes of a new mark what the rows of each chunk say of it, where all say the same.
+    Mark {
+        table: String,
+    },
+    /// Neighbours are written anew: rows that fulfil a new mark first.
+    Rearrange {
+        table: String,
+        first: usize,
+        chunks: usize,
+    },
+    /// Of the marks that the first chunk knows.
+    Forget {
+        table: String,
+    },
     Drop {
         table: String,
     },
@@ -96,11 +111,14 @@ impl Operation {
             40..50 if !large => Self::Ingest { table, keys: next(random, 300) },
             50..57 => Self::change(model, table, random),
             57..60 => Self::Load { table, keys: next(random, 300), promised },
-            60..65 => Self::Abandon { table, keys: next(random, 200) },
-            65..69 => Self::Seal { table },
-            69..72 => Self::Compact { table },
-            72..75 => Self::Drop { table },
-            75..80 => Self::PutObject { name: name(random), text: format!("{}", random.random::<u32>()) },
+            60..63 => Self::Abandon { table, keys: next(random, 200) },
+            63..66 => Self::Seal { table },
+            66..69 => Self::Compact { table },
+            69..71 => Self::Drop { table },
+            71..74 => Self::Mark { table },
+            74..77 => Self::Rearrange { table, first: random.random_range(0..64), chunks: random.random_range(1..5) },
+            77..78 => Self::Forget { table },
+            78..80 => Self::PutObject { name: name(random), text: format!("{}", random.random::<u32>()) },
             80..82 => Self::RemoveObject { name: name(random) },
             82..87 => Self::Hold { table },
             87..90 => Self::LetGo,
@@ -175,6 +193,9 @@ impl Operation {
             Self::Abandon { .. }
             | Self::Seal { .. }
             | Self::Compact { .. }
+            | Self::Mark { .. }
+            | Self::Rearrange { .. }
+            | Self::Forget { .. }
             | Self::Hold { .. }
             | Self::LetGo
             | Self::Checkpoint => {}
@@ -222,6 +243,22 @@ impl Operation {
             }
             Self::Seal { table: name } => store.seal(&table(name)?)?,
             Self::Compact { table: name } => store.optimize(&table(name)?).map(drop)?,
+            Self::Mark { table: name } => {
+                let (table, mark) = (table(name)?, store.new_mark()?);
+                store.set_marks(&table, &evaluated(store, &table.version(), mark)?)?;
+            }
+            Self::Rearrange { table: name, first, chunks } => {
+                let (table, mark) = (table(name)?, store.new_mark()?);
+                let all = Arc::clone(&table.version().chunks);
+                let group: Vec<_> = all.iter().skip(first % all.len().max(1)).take(*chunks).cloned().collect();
+                store.rearrange(&table, &group, &apart(mark, table.options().chunk_rows))?;
+            }
+            Self::Forget { table: name } => {
+                let table = table(name)?;
+                let first = table.version().chunks.first().map(|entry| Arc::clone(&entry.chunk));
+                let marks: Vec<_> = first.iter().flat_map(|chunk| chunk.marks()).map(|(mark, _)| mark).collect();
+                store.forget_marks(&table, &marks)?;
+            }
             Self::Drop { table } => store.drop_table(&table_name(table))?,
             Self::PutObject { name, text } => store.put_object("view", name, text)?,
             Self::RemoveObject { name } => drop(store.remove_object("view", name)?),

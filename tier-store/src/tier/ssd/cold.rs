@@ -157,8 +157,8 @@ pub(crate) fn verified<'a>(chunk: &'a Chunk, column: usize, stored: &[u8]) -> Re
 }
 
 pub(super) fn described(chunk: &Chunk, column: usize) -> Result<(&Home, &DataType)> {
-    match (chunk.segments.get(column), chunk.schema.fields().get(column)) {
-        (Some(segment), Some(field)) => Ok((&segment.home, field.data_type())),
+    match (chunk.segments.get(column), chunk.data_type(column)) {
+        (Some(segment), Some(data_type)) => Ok((&segment.home, data_type)),
         _ => Err(super::no_column(chunk, column)),
     }
 }

@@ -1,0 +1,134 @@
+//! Marks of hot views: giving them out, noting what is known of chunks, rearranging rows by them.
+//!
+//! What is noted is a new version of the table in one commit, over the same files. Compactions of the table wait
+//! meanwhile: what they carry over to new chunks is what is known at their end.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use arrow::array::cast::AsArray;
+use arrow::array::{Array, BooleanArray, RecordBatch};
+use arrow::compute::{concat, filter};
+
+use super::compact::Compacted;
+use super::core::Core;
+use super::draft::Draft;
+use super::write::live_rows_of;
+use crate::catalog::{Commit, Space, key, key_part};
+use crate::error::{Error, Result};
+use crate::table::mark::ConstantMarks;
+use crate::table::{Arrangement, Chunk, ChunkEntry, ChunkId, MarkId, Marked, Segment, Table};
+
+pub(super) const NEXT_MARK_KEY: &[u8] = b"next_mark";
+
+impl Core {
+    /// A mark that was never given before; durable on return.
+    pub(super) fn new_mark(&self) -> Result<MarkId> {
+        let _giving = self.marks.lock();
+        let next = self.catalog.get(Space::Meta, NEXT_MARK_KEY)?.map_or(0, |bytes| key_part(&bytes, 0));
+        let mark = u32::try_from(next).ok().filter(|mark| *mark < MarkId::COUNT);
+        let mark = mark.ok_or_else(|| Error::Invalid("all marks of hot views are given out".into()))?;
+        let mut commit = Commit::default();
+        commit.put(Space::Meta, NEXT_MARK_KEY.to_vec(), key(&[next + 1]));
+        self.catalog.commit(commit)?;
+        Ok(MarkId(mark))
+    }
+
+    pub(super) fn set_marks(&self, table: &Arc<Table>, known: &[(ChunkId, MarkId, bool)]) -> Result<u64> {
+        let mut constants = ConstantMarks::default();
+        let mut by_chunk: HashMap<ChunkId, BTreeMap<MarkId, Arc<Segment>>> = HashMap::new();
+        for (chunk, mark, all) in known {
+            by_chunk.entry(*chunk).or_default().insert(*mark, constants.get(*mark, *all));
+        }
+        self.change_marks(table, |chunk| Some(chunk.knowing(by_chunk.get(&chunk.id)?.values().cloned().collect())))
+    }
+
+    pub(super) fn forget_marks(&self, table: &Arc<Table>, marks: &[MarkId]) -> Result<()> {
+        self.change_marks(table, |chunk| chunk.forgetting(marks)).map(drop)
+    }
+
+    /// A new version of the table in which chunks know other marks; how many do.
+    fn change_marks(&self, table: &Arc<Table>, change: impl Fn(&Chunk) -> Option<Chunk>) -> Result<u64> {
+        let _compacting = table.lock_compacting();
+        let (submitted, changed) = {
+            let mut head = table.lock_head();
+            let mut draft = Draft::new(self, table, &head)?;
+            let changed = draft.change_marks(change);
+            if changed.is_empty() {
+                return Ok(0);
+            }
+            let mut commit = Commit::default();
+            let next = draft.finish(&mut commit)?;
+            head.version = Arc::clone(&next.version);
+            (self.submit(commit, vec![(Arc::clone(table), next)]), changed)
+        };
+        self.complete(submitted)?;
+        // Copies of bits that nobody needs any more leave the faster tiers now, however long somebody reads the old version.
+        for (before, after) in &changed {
+            let is_kept = |segment: &Arc<Segment>| after.mark_segments().iter().any(|kept| Arc::ptr_eq(kept, segment));
+            before.mark_segments().iter().filter(|segment| !is_kept(segment)).for_each(|s| s.resident.store(None));
+        }
+        Ok(changed.len() as u64)
+    }
+
+    /// What is known of the rows of a chunk, one bit for each.
+    pub(super) fn bits(&self, chunk: &Arc<Chunk>, mark: MarkId) -> Result<BooleanArray> {
+        let all = |value| BooleanArray::from(vec![value; chunk.rows as usize]);
+        match (chunk.marked(mark), chunk.position_of(mark)) {
+            (Marked::Some, Some(position)) => {
+                let columns = self.columns(chunk, &[position])?;
+                let bits = columns.first().and_then(|bits| bits.as_boolean_opt()).cloned();
+                bits.ok_or_else(|| Error::Invalid(format!("{} has no bits", chunk.place(position))))
+            }
+            (Marked::None, _) => Ok(all(false)),
+            _ => Ok(all(true)),
+        }
+    }
+
+    /// What is known of the live rows of a group, one chunk behind the other: of marks that each of its chunks knows.
+    pub(super) fn known_of(&self, group: &[ChunkEntry]) -> Result<Vec<(MarkId, BooleanArray)>> {
+        let Some(first) = group.first() else { return Ok(Vec::new()) };
+        let known = |mark: &MarkId| group.iter().all(|entry| entry.chunk.marked(*mark) != Marked::Unknown);
+        let marks = first.chunk.marks().map(|(mark, _)| mark).filter(known);
+        let bits = |mark| {
+            let parts = group.iter().map(|entry| self.live_bits(entry, mark)).collect::<Result<Vec<_>>>()?;
+            let all = concat(&parts.iter().map(|part| part as &dyn Array).collect::<Vec<_>>())?;
+            Ok((mark, all.as_boolean().clone()))
+        };
+        marks.map(bits).collect()
+    }
+
+    fn live_bits(&self, entry: &ChunkEntry, mark: MarkId) -> Result<BooleanArray> {
+        let bits = self.bits(&entry.chunk, mark)?;
+        match live_rows_of(bits.len(), entry.deletions.as_deref()) {
+            Some(live) => Ok(filter(&bits, &live)?.as_boolean().clone()),
+            None => Ok(bits),
+        }
+    }
+
+    pub(super) fn rearrange(
+        &self,
+        table: &Arc<Table>,
+        group: &[ChunkEntry],
+        arrange: &dyn Fn(&RecordBatch) -> Result<Arrangement>,
+    ) -> Result<Compacted> {
+        let _compacting = table.lock_compacting();
+        let version = table.version();
+        let mut now: Vec<ChunkEntry> = Vec::with_capacity(group.len());
+        for wanted in group {
+            let found = version.chunks.iter().find(|entry| entry.chunk.id == wanted.chunk.id);
+            let Some(found) = found else {
+                let table = table.name().to_string();
+                return Err(Error::Conflict { table, what: "its chunks were replaced" });
+            };
+            if now.iter().any(|known| known.chunk.id == found.chunk.id) {
+                return Err(Error::Invalid(format!("chunk {} is twice in a group", found.chunk.id.0)));
+            }
+            now.push(found.clone());
+        }
+        if now.is_empty() { Ok(Compacted::default()) } else { self.replace(table, &now, arrange) }
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests;

@@ -1,0 +1,464 @@
+//! Marks under everything else that happens to a table: no row that may fulfil one is ever reported not to.
+//!
+//! `TERRACE_SEED=n` replays one seed.
+
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use arrow::array::{ArrayRef, UInt32Array, new_null_array};
+use arrow::datatypes::{DataType, Field, Int64Type};
+use rand::rngs::StdRng;
+use rand::seq::IteratorRandom;
+use rand::{Rng, SeedableRng};
+
+use super::super::tests::{definition, rows};
+use super::*;
+use crate::placement::EpochRequest;
+use crate::seeds::{Named, seeds};
+use crate::store::rebuild_catalog;
+use crate::store::transaction::Transaction;
+use crate::table::{Alteration, NewRule, RuleKind, RuleRows, TableVersion};
+use crate::{Store, StoreOptions};
+
+/// The condition behind a mark, on the key of a row.
+pub(in crate::store) fn fulfils(mark: MarkId, key: i64) -> bool {
+    (key / 16 + i64::from(mark.0)).rem_euclid(4) == 0
+}
+
+fn keys_of(batch: &ArrayRef) -> Vec<i64> {
+    batch.as_primitive::<Int64Type>().values().to_vec()
+}
+
+fn keys_in(store: &Store, chunk: &Arc<Chunk>) -> Result<Vec<i64>> {
+    Ok(keys_of(&store.core().columns(chunk, &[0])?[0]))
+}
+
+/// What is known of the chunks of a version is right: each row that fulfils a mark is one that may. How many rows are
+/// known not to.
+pub(in crate::store) fn known_is_right(store: &Store, version: &TableVersion) -> Result<u64, String> {
+    let told = |error: Error| error.to_string();
+    let mut denied = 0;
+    for entry in version.chunks.iter() {
+        let keys = keys_in(store, &entry.chunk).map_err(told)?;
+        for (mark, marked) in entry.chunk.marks() {
+            let bits = store.bits(&entry.chunk, mark).map_err(told)?;
+            if let Some((key, _)) = keys.iter().zip(bits.values()).find(|(key, may)| fulfils(mark, **key) && !may) {
+                return Err(format!("row {key} fulfils mark {}; chunk {} says {marked:?}", mark.0, entry.chunk.id.0));
+            }
+            let all = match marked {
+                Marked::Unknown => return Err(format!("chunk {} lists a mark it does not know", entry.chunk.id.0)),
+                Marked::None => bits.true_count() == 0,
+                Marked::All => bits.false_count() == 0,
+                Marked::Some => bits.true_count() > 0 && bits.false_count() > 0,
+            };
+            if !all || bits.len() != keys.len() {
+                return Err(format!("chunk {} is said to be {marked:?} and has {bits:?}", entry.chunk.id.0));
+            }
+            denied += bits.false_count() as u64;
+        }
+    }
+    Ok(denied)
+}
+
+/// What the rows of chunks say of a mark, where all say the same.
+pub(in crate::store) fn evaluated(
+    store: &Store,
+    version: &TableVersion,
+    mark: MarkId,
+) -> Result<Vec<(ChunkId, MarkId, bool)>> {
+    let mut known = Vec::new();
+    for entry in version.chunks.iter() {
+        let keys = keys_in(store, &entry.chunk)?;
+        match keys.iter().filter(|key| fulfils(mark, **key)).count() {
+            0 => known.push((entry.chunk.id, mark, false)),
+            all if all == keys.len() => known.push((entry.chunk.id, mark, true)),
+            _ => {}
+        }
+    }
+    Ok(known)
+}
+
+/// Rows that fulfil a mark first, in chunks of their own.
+pub(in crate::store) fn apart(mark: MarkId, chunk_rows: u32) -> impl Fn(&RecordBatch) -> Result<Arrangement> {
+    move |batch| {
+        let keys = keys_of(batch.column(0));
+        let (mut first, others): (Vec<u32>, Vec<u32>) =
+            (0..keys.len() as u32).partition(|row| fulfils(mark, keys[*row as usize]));
+        let cuts = |rows: usize| Arrangement::as_they_are(rows, chunk_rows).chunk_rows;
+        let chunk_rows = [cuts(first.len()), cuts(others.len())].concat();
+        let bits = (0..keys.len()).map(|row| Some(row < first.len())).collect();
+        first.extend(others);
+        Ok(Arrangement { order: Some(first.into()), chunk_rows, marks: vec![(mark, bits)] })
+    }
+}
+
+/// Any order, any cuts, and rows that may fulfil a mark although they do not.
+fn anyhow(mark: MarkId, chunk_rows: u32, seed: u64) -> impl Fn(&RecordBatch) -> Result<Arrangement> {
+    move |batch| {
+        let (mut rng, keys) = (StdRng::seed_from_u64(seed), keys_of(batch.column(0)));
+        let order = (0..keys.len() as u32).choose_multiple(&mut rng, keys.len());
+        let order = rng.random_bool(0.8).then_some(order);
+        let row = |at: usize| order.as_ref().map_or(at, |order| order[at] as usize);
+        let bits: BooleanArray =
+            (0..keys.len()).map(|at| Some(fulfils(mark, keys[row(at)]) || rng.random_bool(0.01))).collect();
+        let (mut cuts, mut left) = (Vec::new(), keys.len() as u32);
+        while left > 0 {
+            cuts.push(rng.random_range(1..=left.min(chunk_rows)));
+            left -= cuts[cuts.len() - 1];
+        }
+        Ok(Arrangement { order: order.map(UInt32Array::from), chunk_rows: cuts, marks: vec![(mark, bits)] })
+    }
+}
+
+fn live(store: &Store, version: &TableVersion) -> BTreeMap<i64, u64> {
+    let chunks = version.chunks.iter().map(|entry| keys_in(store, &entry.chunk).unwrap());
+    let items = chunks.chain(version.delta.iter().map(|rows| keys_of(rows.batch().column(0))));
+    let (alive, mut found) = (version.live_positions(), BTreeMap::new());
+    for (keys, item) in items.zip(0..) {
+        for (key, row) in keys.into_iter().zip(0..) {
+            let position = TableVersion::position(item, row);
+            if alive.contains(position) {
+                assert!(found.insert(key, position).is_none(), "row {key} is there twice");
+            }
+        }
+    }
+    found
+}
+
+fn new_rows(table: &Table, keys: std::ops::Range<i64>) -> RecordBatch {
+    let mut columns = rows(keys).columns().to_vec();
+    let more = table.schema().fields().iter().skip(columns.len());
+    let count = columns[0].len();
+    columns.extend(more.map(|field| new_null_array(field.data_type(), count)));
+    RecordBatch::try_new(Arc::clone(table.schema()), columns).unwrap()
+}
+
+fn delete(store: &Arc<Store>, table: &Arc<Table>, doomed: &[i64]) -> Transaction {
+    let (mut transaction, seen) = (store.begin(), table.version());
+    let positions = live(store, &seen).into_iter().filter(|(key, _)| doomed.contains(key)).map(|(_, at)| at).collect();
+    transaction.change(table, &seen, &positions, None).unwrap();
+    transaction
+}
+
+fn open(dir: &std::path::Path) -> Arc<Store> {
+    Store::open(StoreOptions { delta_budget_bytes: 1 << 20, ..StoreOptions::new(dir) }).unwrap()
+}
+
+fn known(table: &Table) -> Vec<(ChunkId, Vec<(MarkId, Marked)>)> {
+    table.version().chunks.iter().map(|entry| (entry.chunk.id, entry.chunk.marks().collect())).collect()
+}
+
+/// Neighbours that the same rules name.
+fn group(version: &TableVersion, rng: &mut StdRng) -> Vec<ChunkEntry> {
+    let first = rng.random_range(0..version.chunks.len());
+    let named = |entry: &ChunkEntry| version.rules.naming(entry.chunk.id);
+    let group = version.chunks.iter().skip(first).take(rng.random_range(1..=4));
+    group.take_while(|entry| named(entry) == named(&version.chunks[first])).cloned().collect()
+}
+
+#[test]
+fn a_model_agrees_whatever_happens_to_marked_chunks() {
+    let (mut denied, mut rearranged) = (0, 0);
+    for seed in seeds(0..24) {
+        let _named = Named(seed);
+        let mut rng = StdRng::seed_from_u64(seed);
+        let dir = tempfile::tempdir().unwrap();
+        let (mut store, name) = (open(dir.path()), definition("t").name);
+        let mut definition = definition("t");
+        definition.options.chunk_rows = 64;
+        if rng.random_bool(0.3) {
+            definition.options.cluster_by = vec!["k".into()];
+        }
+        store.create_table(definition).unwrap();
+        let (mut model, mut next) = (BTreeSet::<i64>::new(), 0);
+        let mut marks: Vec<MarkId> = Vec::new();
+        // With whether the table was altered meanwhile.
+        let mut open_deletes: Vec<(Transaction, Vec<i64>, bool)> = Vec::new();
+        for _ in 0..80 {
+            let table = store.table(&name).unwrap();
+            let version = table.version();
+            match rng.random_range(0..20) {
+                0..5 => {
+                    let count = rng.random_range(1..120);
+                    store.insert(&table, &[new_rows(&table, next..next + count)]).unwrap();
+                    model.extend(next..next + count);
+                    next += count;
+                }
+                5 => store.seal(&table).unwrap(),
+                6 | 7 => {
+                    let many = rng.random_range(1..60);
+                    let doomed = model.iter().copied().choose_multiple(&mut rng, many);
+                    if !doomed.is_empty() {
+                        open_deletes.push((delete(&store, &table, &doomed), doomed, false));
+                    }
+                }
+                8 | 9 if !open_deletes.is_empty() => {
+                    let at = rng.random_range(0..open_deletes.len());
+                    let (transaction, doomed, altered) = open_deletes.swap_remove(at);
+                    let whole = doomed.iter().all(|key| model.contains(key)) && !altered;
+                    match transaction.commit() {
+                        Ok(()) => {
+                            assert!(whole, "seed {seed}: a row was deleted twice");
+                            model.retain(|key| !doomed.contains(key));
+                        }
+                        Err(Error::Conflict { .. }) => assert!(!whole, "seed {seed}: a conflict without a reason"),
+                        Err(error) => panic!("seed {seed}: {error}"),
+                    }
+                }
+                10..13 => {
+                    let mark = store.new_mark().unwrap();
+                    assert!(marks.iter().all(|known| *known < mark), "seed {seed}: a mark was given twice");
+                    marks.push(mark);
+                    let mut found = evaluated(&store, &version, mark).unwrap();
+                    found.push((ChunkId(u64::MAX), mark, false));
+                    let count = found.len() as u64 - 1;
+                    assert_eq!(store.set_marks(&table, &found).unwrap(), count, "seed {seed}");
+                    // Of the others too, that each row may.
+                    let may = version.chunks.iter().filter(|_| rng.random_bool(0.2));
+                    let may: Vec<_> = may.map(|entry| (entry.chunk.id, mark, true)).collect();
+                    store.set_marks(&table, &may).unwrap();
+                }
+                13..16 if !version.chunks.is_empty() => {
+                    let mark = match marks.iter().copied().choose(&mut rng) {
+                        Some(known) if rng.random_bool(0.7) => known,
+                        _ => store.new_mark().unwrap(),
+                    };
+                    marks.retain(|known| *known != mark);
+                    marks.push(mark);
+                    marks.sort_unstable();
+                    let group = group(&version, &mut rng);
+                    let live: u64 = group.iter().map(ChunkEntry::live_rows).sum();
+                    let done = match rng.random_bool(0.5) {
+                        true => store.rearrange(&table, &group, &apart(mark, 64)).unwrap(),
+                        false => store.rearrange(&table, &group, &anyhow(mark, 64, rng.random())).unwrap(),
+                    };
+                    assert_eq!(done.chunks_in, group.len() as u64, "seed {seed}");
+                    assert!(done.chunks_out >= live.div_ceil(64), "seed {seed}");
+                    rearranged += done.chunks_out;
+                }
+                16 if rng.random_bool(0.3) => {
+                    let gone: Vec<MarkId> = marks.extract_if(.., |_| rng.random_bool(0.5)).collect();
+                    store.forget_marks(&table, &gone).unwrap();
+                    let left = known(&store.table(&name).unwrap());
+                    assert!(left.iter().all(|(_, marks)| marks.iter().all(|(mark, _)| !gone.contains(mark))));
+                }
+                17 if rng.random_bool(0.4) => {
+                    let (fields, fresh) = (table.schema().fields(), format!("c{}", rng.random::<u64>()));
+                    let change = match fields.get(2).filter(|_| rng.random_bool(0.5)) {
+                        Some(field) => Alteration::DropColumn(field.name().clone()),
+                        None => {
+                            let field = Field::new(fresh, DataType::Int32, true);
+                            Alteration::AddColumn { field, default: None, value: None }
+                        }
+                    };
+                    let before = known(&table);
+                    let after = store.alter_table(&name, &[change]).unwrap();
+                    assert_eq!(known(&after), before, "seed {seed}: ALTER keeps what is known");
+                    open_deletes.iter_mut().for_each(|(.., altered)| *altered = true);
+                    if let Some(first) = version.chunks.first() {
+                        let stale = store.set_marks(&table, &[(first.chunk.id, MarkId(0), true)]);
+                        assert!(matches!(stale, Err(Error::Conflict { .. })), "seed {seed}");
+                    }
+                }
+                18 if rng.random_bool(0.5) => {
+                    open_deletes.clear();
+                    let before = known(&table);
+                    drop((version, table, store));
+                    store = open(dir.path());
+                    assert_eq!(
+                        known(&store.table(&name).unwrap()),
+                        before,
+                        "seed {seed}: as it was before the restart"
+                    );
+                }
+                19 if rng.random_bool(0.3) => drop(store.tiering().run_epoch(EpochRequest::now("test")).unwrap()),
+                _ => drop(store.optimize(&table).unwrap()),
+            }
+            let table = store.table(&name).unwrap();
+            let version = table.version();
+            assert_eq!(live(&store, &version).into_keys().collect::<BTreeSet<_>>(), model, "seed {seed}");
+            denied += known_is_right(&store, &version).unwrap_or_else(|what| panic!("seed {seed}: {what}"));
+        }
+    }
+    assert!(
+        denied > 100_000 && rearranged > 100,
+        "{denied} rows denied, {rearranged} chunks rearranged: nothing was tried"
+    );
+}
+
+/// A table of four chunks of 64 rows, of which the rows 0..16, 64..80 and so on fulfil mark 0.
+fn four_chunks(dir: &std::path::Path) -> (Arc<Store>, Arc<Table>, MarkId) {
+    let store = open(dir);
+    let mut definition = definition("t");
+    definition.options.chunk_rows = 64;
+    let table = store.create_table(definition).unwrap();
+    store.insert(&table, &[rows(0..256)]).unwrap();
+    store.seal(&table).unwrap();
+    let mark = store.new_mark().unwrap();
+    assert_eq!((mark, table.version().chunks.len()), (MarkId(0), 4));
+    (store, table, mark)
+}
+
+#[test]
+fn rows_of_a_view_come_together_and_stay_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, table, mark) = four_chunks(dir.path());
+    let states =
+        |table: &Table| known(table).into_iter().flat_map(|(_, marks)| marks).map(|(_, m)| m).collect::<Vec<_>>();
+    let (before, early) = (table.version(), delete(&store, &table, &[0, 17, 200]));
+    delete(&store, &table, &[1]).commit().unwrap();
+    let done = store.rearrange(&table, &before.chunks, &apart(mark, 64)).unwrap();
+    assert_eq!((done.chunks_in, done.chunks_out, done.rows_dropped), (4, 4, 1));
+    assert_eq!(states(&table), [Marked::All, Marked::None, Marked::None, Marked::None]);
+    early.commit().unwrap();
+    let version = table.version();
+    let expected: BTreeSet<i64> = (0..256).filter(|key| ![0, 1, 17, 200].contains(key)).collect();
+    assert_eq!(live(&store, &version).into_keys().collect::<BTreeSet<_>>(), expected);
+    assert_eq!(live(&store, &before).len(), 256, "who has the old version reads it");
+    // New rows are not known; compactions put like to like.
+    store.insert(&table, &[rows(300..320)]).unwrap();
+    store.seal(&table).unwrap();
+    store.optimize(&table).unwrap();
+    let version = table.version();
+    let states: Vec<(Marked, u64)> = version.chunks.iter().map(|e| (e.chunk.marked(mark), e.live_rows())).collect();
+    let sum = |wanted| states.iter().filter(|(marked, _)| *marked == wanted).map(|(_, rows)| rows).sum::<u64>();
+    assert_eq!((sum(Marked::All), sum(Marked::None), sum(Marked::Unknown), sum(Marked::Some)), (61, 191, 20, 0));
+    known_is_right(&store, &version).unwrap();
+    // Chunks that are gone, and rules for some of them.
+    let stale = store.rearrange(&table, &before.chunks, &apart(mark, 64));
+    assert!(matches!(stale, Err(Error::Conflict { .. })), "{stale:?}");
+    let rows = RuleRows::Chunks([version.chunks[0].chunk.id].into_iter().collect());
+    let wish = NewRule { kind: RuleKind::Pin, tier: "ssd".into(), columns: Vec::new(), rows };
+    store.add_rule(table.name(), wish).unwrap();
+    let mixed = store.rearrange(&table, &version.chunks[..2], &apart(mark, 64));
+    assert!(matches!(mixed, Err(Error::Conflict { .. })), "{mixed:?}");
+}
+
+#[test]
+fn what_would_lose_rows_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, table, mark) = four_chunks(dir.path());
+    let group = &table.version().chunks[..2];
+    let plain = || Arrangement::as_they_are(128, 64);
+    let twice = [group[0].clone(), group[0].clone()];
+    assert!(matches!(store.rearrange(&table, &twice, &|_| Ok(plain())), Err(Error::Invalid(_))));
+    let order = |rows: Vec<u32>| Some(UInt32Array::from(rows));
+    let bits = |rows: usize| vec![(mark, BooleanArray::from(vec![true; rows]))];
+    let bad = [
+        Arrangement { order: order((0..127).chain([0]).collect()), ..plain() },
+        Arrangement { order: order((0..127).collect()), ..plain() },
+        Arrangement { order: order((1..129).collect()), ..plain() },
+        Arrangement { chunk_rows: vec![64, 63], ..plain() },
+        Arrangement { chunk_rows: vec![128], ..plain() },
+        Arrangement { chunk_rows: vec![64, 0, 64], ..plain() },
+        Arrangement { marks: bits(127), ..plain() },
+        Arrangement { marks: vec![(mark, BooleanArray::from(vec![None; 128]))], ..plain() },
+    ];
+    for arrangement in bad {
+        let refused = store.rearrange(&table, group, &|_| Ok(arrangement.clone()));
+        assert!(matches!(refused, Err(Error::Invalid(_))), "{arrangement:?}: {refused:?}");
+    }
+    let version = table.version();
+    assert!(version.chunks.iter().zip(group).all(|(now, before)| Arc::ptr_eq(&now.chunk, &before.chunk)));
+    assert_eq!(std::fs::read_dir(dir.path().join("ssd/t1")).unwrap().count(), 4, "no file is left behind");
+    let good = Arrangement { chunk_rows: vec![1, 64, 63], marks: bits(128), ..plain() };
+    assert_eq!(store.rearrange(&table, group, &|_| Ok(good.clone())).unwrap().chunks_out, 3);
+}
+
+/// Bits are segments like others: they are checked, healed, moved and counted; what people see of them has a name.
+#[test]
+fn bits_are_segments() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, table, mark) = four_chunks(dir.path());
+    let some = |batch: &RecordBatch| {
+        let keys = keys_of(batch.column(0));
+        let bits = keys.iter().map(|key| Some(fulfils(mark, *key))).collect();
+        Ok(Arrangement { marks: vec![(mark, bits)], ..Arrangement::as_they_are(keys.len(), 64) })
+    };
+    store.rearrange(&table, &table.version().chunks, &some).unwrap();
+    let version = table.version();
+    let chunk = &version.chunks[1].chunk;
+    let position = chunk.position_of(mark).unwrap();
+    assert_eq!((chunk.marked(mark), position, chunk.column_name(2)), (Marked::Some, 2, "hot view mark 0".into()));
+    let segment = &chunk.segments[position];
+    assert!(segment.bytes() > 0 && segment.resident.load().is_none(), "bits start at home");
+    let (tiers, home) = (store.memory_tiers(), store.core().ssd.as_ref());
+    let relocation = crate::migrate::Relocation {
+        chunk: Arc::clone(chunk),
+        column: position,
+        from: store.home_tier(),
+        to: crate::tier::TierId(0),
+    };
+    assert_eq!(crate::migrate::try_move(&tiers, home, &relocation).unwrap(), crate::migrate::Outcome::Moved);
+    known_is_right(&store, &version).unwrap();
+    // Hot bits are known to be hot, and their heat is saved.
+    segment.counters.record(crate::heat::Pattern::Sequential, 64);
+    let (mut heat, mut saved) = (crate::heat::Heat::default(), crate::heat::Heat::default());
+    heat.observe(version.chunks.iter().map(|entry| &entry.chunk), 4.0);
+    saved.add_blob(table.id(), &heat.to_blob(table.id())).unwrap();
+    let key = crate::heat::SegmentKey::of(chunk, segment);
+    assert_eq!((heat.get(&key).total(), saved.get(&key).total()), (1.0, 1.0));
+    // A damaged file is made again, bits and header, from the copy.
+    let healthy = std::fs::read(&chunk.path).unwrap();
+    for segment in chunk.columns() {
+        assert!(segment.resident.load().is_some(), "columns were admitted");
+    }
+    for at in [segment.home.offset as usize, 20] {
+        let mut bytes = healthy.clone();
+        bytes[at] ^= 1;
+        std::fs::write(&chunk.path, &bytes).unwrap();
+        store.core().heal(chunk).unwrap();
+        assert!(std::fs::read(&chunk.path).unwrap() == healthy, "byte {at}");
+    }
+    let report = store.check(Default::default(), &mut |_| true).unwrap();
+    assert!(report.findings.is_empty(), "{:?}", report.findings);
+    // Forgotten bits leave memory.
+    let (dram, held) = (tiers[0].account(), segment.resident.load().as_ref().unwrap().bytes.charged_bytes);
+    let used = dram.used_bytes();
+    store.forget_marks(&table, &[mark]).unwrap();
+    assert_eq!((dram.used_bytes(), chunk.marked(mark)), (used - held, Marked::Some), "the old version keeps its own");
+    assert!(known(&table).iter().all(|(_, marks)| marks.is_empty()));
+}
+
+/// A catalog that is made of files knows no marks, and gives none that was given before.
+#[test]
+fn a_rebuilt_catalog_knows_nothing_and_repeats_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, table, mark) = four_chunks(dir.path());
+    store.rearrange(&table, &table.version().chunks, &anyhow(mark, 64, 1)).unwrap();
+    assert!(known(&table).iter().any(|(_, marks)| marks.contains(&(mark, Marked::Some))));
+    let second = store.new_mark().unwrap();
+    drop((table, store));
+    rebuild_catalog(dir.path(), true, 1, &mut |_| true).unwrap();
+    let store = open(dir.path());
+    let table = store.table(&definition("t").name).unwrap();
+    assert!(known(&table).iter().all(|(_, marks)| marks.is_empty()));
+    assert_eq!(live(&store, &table.version()).len(), 256);
+    assert!(store.new_mark().unwrap() > second);
+    drop((table, store));
+    std::fs::remove_file(dir.path().join("catalog.redb")).unwrap();
+    rebuild_catalog(dir.path(), true, 1_790_000_000_000_000, &mut |_| true).unwrap();
+    assert_eq!(open(dir.path()).new_mark().unwrap(), MarkId(29_833_333), "one for each minute");
+}
+
+#[test]
+fn records_written_before_there_were_marks_are_read() {
+    use crate::catalog::records::{ChunkRecord, decode, encode};
+    #[derive(serde::Serialize)]
+    struct Before {
+        file: String,
+        file_bytes: u64,
+        rows: u32,
+        place: u64,
+        columns: Vec<crate::table::ColumnId>,
+        homes: Vec<crate::table::Home>,
+    }
+    let (columns, homes) = (vec![crate::table::ColumnId(3)], vec![crate::table::Home::default()]);
+    let before = Before { file: "t1/c2.arrow".into(), file_bytes: 4_096, rows: 5, place: 6, columns, homes };
+    let read: ChunkRecord = decode(&encode(&before).unwrap(), "a chunk").unwrap();
+    assert_eq!((read.file.as_str(), read.place, read.homes.len(), read.marks.len()), ("t1/c2.arrow", 6, 1, 0));
+    let marked = ChunkRecord { marks: vec![(MarkId(7), true), (MarkId(9), false)], ..read };
+    let bytes = encode(&marked).unwrap();
+    assert_eq!(decode::<ChunkRecord>(&bytes, "a chunk").unwrap().marks, marked.marks);
+}
