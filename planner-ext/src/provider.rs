@@ -17,7 +17,9 @@ use datafusion::physical_plan::ExecutionPlan;
 use terrace_tier_store::Store;
 use terrace_tier_store::table::{Table, TableVersion};
 
+use crate::joins::PlannerOptions;
 use crate::scan::{ScanConfig, ScanSource, TierScanExec};
+use crate::views::{HotViews, Served};
 
 /// A version of a table, to be scanned. Rows are written by the engine, not through plans.
 #[derive(Debug)]
@@ -25,12 +27,20 @@ pub struct TierTable {
     source: Arc<ScanSource>,
     /// Defaults of columns, by name.
     defaults: HashMap<String, Expr>,
+    /// Views that may tell which chunks a scan need not read.
+    hot_views: Option<Arc<HotViews>>,
 }
 
 impl TierTable {
     /// The table as of `version`.
     pub fn new(store: Arc<Store>, table: Arc<Table>, version: Arc<TableVersion>) -> Self {
-        Self { source: Arc::new(ScanSource::new(store, table, version)), defaults: HashMap::new() }
+        let source = Arc::new(ScanSource::new(store, table, version));
+        Self { source, defaults: HashMap::new(), hot_views: None }
+    }
+
+    /// The table with the hot views of its store.
+    pub(crate) fn with_hot_views(self, hot_views: Arc<HotViews>) -> Self {
+        Self { hot_views: Some(hot_views), ..self }
     }
 
     /// The table with expressions for the columns that an INSERT does not name.
@@ -40,7 +50,8 @@ impl TierTable {
 
     /// The same with a column `name` of row positions, for statements that change rows.
     pub(crate) fn with_positions(&self, name: &str) -> Self {
-        Self { source: Arc::new(self.source.with_positions(name)), defaults: HashMap::new() }
+        let source = Arc::new(self.source.with_positions(name));
+        Self { source, defaults: HashMap::new(), hot_views: self.hot_views.clone() }
     }
 
     /// The table.
@@ -51,6 +62,18 @@ impl TierTable {
     /// What it scans.
     pub(crate) fn source(&self) -> &Arc<ScanSource> {
         &self.source
+    }
+
+    /// What hot views say of a scan that puts out `projection`.
+    fn served(&self, state: &dyn Session, projection: &[usize], filters: &[Expr]) -> Result<Vec<Served>> {
+        let options = state.config_options();
+        let Some(views) = self.hot_views.as_ref().filter(|_| PlannerOptions::of(options).hot_views) else {
+            return Ok(Vec::new());
+        };
+        // The place of a row belongs to no view.
+        let columns = self.source.table.schema().fields();
+        let read: Vec<_> = projection.iter().filter_map(|at| Some(columns.get(*at)?.name().as_str())).collect();
+        Ok(views.serving(&self.source.table, &read, filters, options)?)
     }
 
     /// The snapshot it scans.
@@ -113,11 +136,12 @@ impl TableProvider for TierTable {
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let schema = self.source.schema();
         let columns = DFSchema::try_from(Arc::clone(schema))?;
+        let projection = projection.cloned().unwrap_or_else(|| (0..schema.fields().len()).collect());
+        let served = self.served(state, &projection, filters)?;
         let filters = filters.iter().map(|f| state.create_physical_expr(f.clone(), &columns));
         let filters = filters.collect::<Result<Vec<_>>>()?;
-        let projection = projection.cloned().unwrap_or_else(|| (0..schema.fields().len()).collect());
         let target = state.config().target_partitions();
         let config = ScanConfig::new(Arc::clone(&self.source), projection, filters, limit, target);
-        Ok(Arc::new(TierScanExec::try_new(config)?))
+        Ok(Arc::new(TierScanExec::try_new(config.serving(served, target))?))
     }
 }

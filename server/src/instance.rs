@@ -103,6 +103,7 @@ fn engine_options(config: &Config, plan: &MemoryPlan, threads: usize, cpu: tokio
         queue_timeout: query.queue_timeout.0,
         statement_timeout: query.timeout.map(|span| span.0),
         history: query.history,
+        hot_view_bytes_per_s: config.compaction.rate_limit.resolve(1 << 30),
         ..EngineOptions::new(config.data_dir.join("spill"), cpu)
     }
 }

@@ -94,10 +94,10 @@ impl FromStr for Span {
         let seconds = match unit {
             "us" => 1e-6,
             "ms" => 1e-3,
-            "" | "s" => 1.0,
-            "m" | "min" => 60.0,
-            "h" => 3600.0,
-            "d" => 86_400.0,
+            "" | "s" | "second" | "seconds" => 1.0,
+            "m" | "min" | "minute" | "minutes" => 60.0,
+            "h" | "hour" | "hours" => 3600.0,
+            "d" | "day" | "days" => 86_400.0,
             _ => return Err(bad()),
         };
         Duration::try_from_secs_f64(value * seconds).map(Self).map_err(|_| bad())
@@ -201,7 +201,9 @@ mod tests {
 
     #[test]
     fn spans_read_and_print_as_people_write_them() {
-        for (text, ms) in [("60s", 60_000), ("500ms", 500), ("5m", 300_000), ("1h", 3_600_000), ("2", 2_000)] {
+        for (text, ms) in
+            [("60s", 60_000), ("500ms", 500), ("5m", 300_000), ("10 minutes", 600_000), ("1h", 3_600_000), ("2", 2_000)]
+        {
             assert_eq!(text.parse::<Span>().unwrap().0.as_millis(), ms, "{text}");
         }
         assert_eq!("60s".parse::<Span>().unwrap().to_string(), "1m");

@@ -333,7 +333,7 @@ impl Snapshot {
         let number = version.number;
         let defaults = defaults::of_table(&self.template, table.definition())?;
         let provider = TierTable::new(Arc::clone(&self.store), Arc::clone(&table), version).with_defaults(defaults);
-        let provider = Arc::new(provider);
+        let provider = Arc::new(provider.with_hot_views(Arc::clone(&self.live.hot_views)));
         pins.insert(name.clone(), Pin { table, version: number, provider: Arc::clone(&provider) });
         Ok(Some(provider))
     }
@@ -356,7 +356,9 @@ impl Snapshot {
     pub(super) fn hot_views(&self, table: &TableName) -> Result<Vec<String>> {
         let views = self.live.hot_views.current()?;
         let of_table = views.iter().map(|status| &status.definition).filter(|view| view.table == *table);
-        Ok(of_table.map(|view| format!("CREATE HOT VIEW {} AS {}", qualified(&view.name), view.select)).collect())
+        Ok(of_table
+            .map(|view| format!("CREATE HOT VIEW {} AS {}{}", qualified(&view.name), view.select, view.options()))
+            .collect())
     }
 
     /// Functions and options without the catalog.

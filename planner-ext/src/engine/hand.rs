@@ -3,7 +3,7 @@
 //! ```text
 //!   EXPLAIN PLACEMENT t [scope]            scope = [COLUMNS (a, b)] [CHUNKS 3 TO 9, 12 | WHERE p], as of placement rules
 //!   EXPLAIN PLACEMENT query
-//!   EXPLAIN HOT VIEWS query                                        see [`super::hot_view`]
+//!   EXPLAIN HOT VIEWS query | EXPLAIN ALTER HOT VIEW v REFRESH     see [`super::hot_view`]
 //!   EPOCH NOW | EPOCH DRY RUN | CANCEL EPOCH
 //!   BRING BACK t [scope] TO tier
 //!   WARM UP t [scope]
@@ -35,6 +35,7 @@ use terrace_tier_store::table::{Chunk, TableName};
 use super::answer::AnswerTable;
 use super::catalog::Snapshot;
 use super::ddl::refuse_system;
+use super::hot_view::HotViewCommand;
 use super::parse::{Command, NameParts, Parsed, RECURSION_LIMIT, classify, normalized, one_statement};
 use super::registry::StatementKind;
 use super::rule::{ScopeOrder, is_word, scope, take_word};
@@ -52,6 +53,7 @@ pub(super) enum Asked {
     Explain { table: NameParts, scope: ScopeOrder },
     ExplainQuery(SqlStatement),
     ExplainViews(SqlStatement),
+    ForecastView(HotViewCommand),
     Epoch { dry_run: bool },
     BringBack { table: NameParts, scope: ScopeOrder, tier: String },
     WarmUp { table: NameParts, scope: ScopeOrder },
@@ -269,6 +271,7 @@ impl Asked {
                 let checked = hot_view::checked(session, &snapshot, statement.clone()).await?;
                 AnswerTable::new(hot_views::checked_fields(), move || hot_views::checked(&checked))
             }
+            Self::ForecastView(command) => hot_view::forecast(session, &snapshot, command)?,
             Self::Epoch { dry_run } => {
                 let (store, dry_run) = (Arc::clone(engine.store()), *dry_run);
                 AnswerTable::new(moves::fields(), move || moves::batch(&epoch(&store, dry_run, "sql")?.moves))

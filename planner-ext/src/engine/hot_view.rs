@@ -1,17 +1,20 @@
 //! Hot views: CREATE, DROP and ALTER HOT VIEW, and the question which of them a query asks for.
 //!
 //! ```text
-//!   CREATE [OR REPLACE] HOT VIEW [IF NOT EXISTS] name AS SELECT a, b FROM t WHERE predicate
+//!   CREATE [OR REPLACE] HOT VIEW [IF NOT EXISTS] name AS SELECT a, b FROM t WHERE predicate [WITH (refresh = '1 hour')]
 //!   DROP HOT VIEW [IF EXISTS] name, ...
 //!   ALTER HOT VIEW [IF EXISTS] name REFRESH
 //!   SHOW HOT VIEWS
 //!   EXPLAIN HOT VIEWS query
+//!   EXPLAIN CREATE HOT VIEW .. | EXPLAIN ALTER HOT VIEW .. REFRESH
 //! ```
 //!
 //! A hot view is no relation: it names rows of one table and lies in the table's schema, among names of its own.
 
+use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::datasource::source_as_provider;
@@ -23,7 +26,9 @@ use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 use terrace_tier_store::table::TableName;
+use terrace_tier_store::units::Span;
 
+use super::answer::AnswerTable;
 use super::catalog::Snapshot;
 use super::ddl::{refuse_system, short};
 use super::defaults;
@@ -31,16 +36,20 @@ use super::hand::{Asked, asked};
 use super::parse::{
     Command, NameParts, Parsed, RECURSION_LIMIT, check_length, classify, ddl, normalized, one_statement,
 };
+use super::registry::{StatementState, Ticket};
 use super::rule::{is_word, take_word};
 use super::session::Session;
-use super::{show, words};
+use super::{show, tier, words};
 use crate::error::{Error, ErrorKind, Result, missing_table};
 use crate::provider::TierTable;
+use crate::system::hot_view_runs;
 use crate::system::hot_views::Checked;
-use crate::views::{Definition, Filter, Verdict, Views};
+use crate::views::{Coverage, Definition, Filter, USUAL_REFRESH, Verdict, Views};
 
 /// Operators that a condition may have: it is walked through often, on threads of all kinds.
 const MOST_OPERATORS: usize = 1_000;
+/// Least time between two looks at a table.
+const LEAST_REFRESH: Duration = Duration::from_secs(1);
 
 /// A statement on hot views.
 #[derive(Debug, Clone)]
@@ -61,17 +70,21 @@ pub(super) struct Create {
     columns: Vec<String>,
     select: String,
     predicate: String,
+    refresh: Duration,
 }
 
 /// True for the statements of this file; `tokens` without white space.
 pub(super) fn is_hot_view(tokens: &[&Token]) -> bool {
-    const STARTS: [&[&str]; 6] = [
+    const STARTS: [&[&str]; 9] = [
         &["create", "hot", "view"],
         &["create", "or", "replace", "hot", "view"],
         &["drop", "hot", "view"],
         &["alter", "hot", "view"],
         &["show", "hot", "views"],
         &["explain", "hot", "views"],
+        &["explain", "alter", "hot", "view"],
+        &["explain", "create", "hot", "view"],
+        &["explain", "create", "or", "replace", "hot", "view"],
     ];
     let starts = |words: &&[&str]| {
         words.len() <= tokens.len() && words.iter().zip(tokens).all(|(word, token)| is_word(token, word))
@@ -82,7 +95,7 @@ pub(super) fn is_hot_view(tokens: &[&Token]) -> bool {
 /// Parses what [`is_hot_view`] recognised in `sql`.
 pub(super) fn parse(tokens: Vec<TokenWithSpan>, sql: &str) -> Result<Parsed> {
     let wrong = |e: ParserError| Error::invalid(format!("SQL syntax: {e}"));
-    if starts_with(&tokens, "explain") {
+    if starts_with(&tokens, &["explain", "hot"]) {
         return parse_explain(tokens);
     }
     let dialect = GenericDialect {};
@@ -93,18 +106,19 @@ pub(super) fn parse(tokens: Vec<TokenWithSpan>, sql: &str) -> Result<Parsed> {
         end(&mut parser).map_err(wrong)?;
         return super::parse::parse("SELECT * FROM system.hot_views ORDER BY table_schema, view_name");
     }
+    let is_forecast = take_word(&mut parser, "explain");
     let command = match () {
         () if take_word(&mut parser, "create") => create(&mut parser, sql).map_err(wrong)??,
         () if take_word(&mut parser, "drop") => drop_views(&mut parser).map_err(wrong)??,
         () => refresh(&mut parser).map_err(wrong)??,
     };
     end(&mut parser).map_err(wrong)?;
-    Ok(ddl(Command::HotView(command)))
+    Ok(if is_forecast { asked(Asked::ForecastView(command)) } else { ddl(Command::HotView(command)) })
 }
 
-fn starts_with(tokens: &[TokenWithSpan], word: &str) -> bool {
-    let first = tokens.iter().find(|token| !matches!(token.token, Token::Whitespace(_)));
-    first.is_some_and(|token| is_word(&token.token, word))
+fn starts_with(tokens: &[TokenWithSpan], words: &[&str]) -> bool {
+    let mut tokens = tokens.iter().filter(|token| !matches!(token.token, Token::Whitespace(_)));
+    words.iter().all(|word| tokens.next().is_some_and(|token| is_word(&token.token, word)))
 }
 
 fn end(parser: &mut Parser<'_>) -> Result<(), ParserError> {
@@ -151,11 +165,13 @@ fn create(parser: &mut Parser<'_>, sql: &str) -> Result<Result<HotViewCommand>, 
     let condition = parser.index();
     let predicate = parser.parse_expr()?;
     let last = parser.index();
+    let options = match is_word(&parser.peek_token_ref().token, "with") {
+        true => tier::options(parser, "with")?,
+        false => Ok(HashMap::new()),
+    };
     if parser.peek_token_ref().token != Token::EOF && parser.peek_token_ref().token != Token::SemiColon {
-        let what = match parser.parse_keyword(Keyword::WITH) {
-            true => "the end: a hot view has no options yet",
-            false => "the end: a hot view is SELECT columns FROM table WHERE condition",
-        };
+        let what =
+            "the end: a hot view is SELECT columns FROM table WHERE condition, and perhaps WITH (refresh = '1 hour')";
         return parser.expected(what, parser.peek_token());
     }
     let made = || {
@@ -171,9 +187,35 @@ fn create(parser: &mut Parser<'_>, sql: &str) -> Result<Result<HotViewCommand>, 
             columns: column_names(columns)?,
             select: words::part(sql, first..last)?,
             predicate: words::expression(sql, condition..last, &predicate)?,
+            refresh: refresh_interval(options?)?,
         })))
     };
     Ok(made())
+}
+
+/// The one option that there is; 0: never by itself.
+fn refresh_interval(mut options: HashMap<String, String>) -> Result<Duration> {
+    let never = options.get("refresh").is_some_and(|text| text.trim().eq_ignore_ascii_case("never"));
+    let refresh = if never {
+        options.remove("refresh").map(|_| Span(Duration::ZERO))
+    } else {
+        tier::take(&mut options, "refresh")?
+    };
+    match options.keys().min().map(String::as_str) {
+        None => {}
+        Some("budget") => {
+            return Err(Error::unimplemented(
+                "placement does not obey a budget of a hot view yet, so none is taken; budgets of tiers and placement rules hold",
+            ));
+        }
+        Some(unknown) => return Err(Error::invalid(format!("a hot view has no option {unknown}; there is refresh"))),
+    }
+    match refresh.map_or(USUAL_REFRESH, |span| span.0) {
+        short if !never && short < LEAST_REFRESH => Err(Error::invalid(
+            "refresh is the time between two looks at the table, at least 1 second: '10 minutes', '1 hour', or 'never'",
+        )),
+        refresh => Ok(refresh),
+    }
 }
 
 /// Refuses what no condition on single rows has: queries, and parameters.
@@ -232,8 +274,13 @@ fn missing(name: &TableName) -> Error {
 }
 
 /// Carries a statement out.
-pub(super) async fn run(session: &Session, command: &HotViewCommand) -> Result<u64> {
+pub(super) async fn run(session: &Session, ticket: &Ticket, command: &HotViewCommand) -> Result<u64> {
     let engine = session.engine();
+    if let HotViewCommand::Refresh { name, if_exists } = command {
+        let Some(view) = known(session, &*session.snapshot()?, name, *if_exists)? else { return Ok(0) };
+        ticket.enter(StatementState::Running);
+        return engine.refresh_view(&view).await.map(|()| 0);
+    }
     let _names = engine.names.lock().await;
     let snapshot = session.snapshot()?;
     let views = engine.hot_views.current()?;
@@ -241,36 +288,68 @@ pub(super) async fn run(session: &Session, command: &HotViewCommand) -> Result<u
     match command {
         HotViewCommand::Create(create) => {
             let Some(definition) = definition(session, &snapshot, create, &views)? else { return Ok(0) };
-            engine
-                .blocking(move || {
-                    writer.bind(&Arc::new(definition.clone()))?;
-                    writer.put(&definition).map(|()| 0)
-                })
-                .await
+            let stored = move || {
+                writer.bind(&Arc::new(definition.clone()))?;
+                writer.put(&definition)?;
+                if definition.version > 1 {
+                    writer.forget_unknown(&definition.table);
+                }
+                Ok(0)
+            };
+            let stored = engine.blocking(stored).await;
+            engine.runs.wake();
+            stored
         }
         HotViewCommand::Drop { names, if_exists } => {
             let names: Vec<_> = names.iter().map(|name| name.resolve(snapshot.default_schema())).collect();
             if let Some(unknown) = names.iter().find(|name| views.get(name).is_none()).filter(|_| !*if_exists) {
                 return Err(missing(unknown));
             }
-            engine.blocking(move || names.iter().try_for_each(|name| writer.remove(name).map(drop)).map(|()| 0)).await
-        }
-        HotViewCommand::Refresh { name, if_exists } => {
-            let name = name.resolve(snapshot.default_schema());
-            let Some(status) = views.get(&name) else {
-                return if *if_exists { Ok(0) } else { Err(missing(&name)) };
+            let found: Vec<Arc<Definition>> =
+                names.iter().filter_map(|name| views.get(name)).map(|status| Arc::clone(&status.definition)).collect();
+            let remove = move || {
+                found.iter().try_for_each(|view| writer.remove(&view.name).map(drop))?;
+                let tables: BTreeSet<&TableName> = found.iter().map(|view| &view.table).collect();
+                tables.into_iter().for_each(|table| writer.forget_unknown(table));
+                Ok(0)
             };
-            let mut definition = status.definition.as_ref().clone();
-            definition.version += 1;
-            definition.bound_at_us = engine.clock.unix_us();
-            engine
-                .blocking(move || {
-                    writer.bind(&Arc::new(definition.clone()))?;
-                    writer.put(&definition).map(|()| 0)
-                })
-                .await
+            engine.blocking(remove).await
         }
+        HotViewCommand::Refresh { .. } => Ok(0),
     }
+}
+
+/// The view of a name.
+fn known(session: &Session, snapshot: &Snapshot, name: &NameParts, if_exists: bool) -> Result<Option<Arc<Definition>>> {
+    let name = name.resolve(snapshot.default_schema());
+    match session.engine().hot_views.current()?.get(&name) {
+        Some(status) => Ok(Some(Arc::clone(&status.definition))),
+        None if if_exists => Ok(None),
+        None => Err(missing(&name)),
+    }
+}
+
+/// What the run would do that a statement asks for, and how that is told.
+pub(super) fn forecast(session: &Session, snapshot: &Snapshot, command: &HotViewCommand) -> Result<AnswerTable> {
+    let engine = session.engine();
+    let definition = match command {
+        HotViewCommand::Create(create) => definition(session, snapshot, create, &*engine.hot_views.current()?)?,
+        HotViewCommand::Refresh { name, if_exists } => {
+            known(session, snapshot, name, *if_exists)?.map(|view| engine.next_version(&view))
+        }
+        HotViewCommand::Drop { .. } => return Err(Error::invalid("DROP HOT VIEW runs nothing")),
+    };
+    let definition = definition.map(Arc::new);
+    definition.as_ref().map(|definition| engine.hot_views.bind(definition)).transpose()?;
+    let (views, runs, store) = (Arc::clone(&engine.hot_views), Arc::clone(&engine.runs), Arc::clone(&engine.store));
+    let limit = matches!(command, HotViewCommand::Create(_)).then_some(engine.options.hot_view_bytes_per_s);
+    let answer = move || {
+        let Some(definition) = &definition else { return hot_view_runs::batch(&[]) };
+        let forecast = views.job(definition)?.forecast(&|_| !runs.is_stopped())?;
+        let estimate_us = hot_view_runs::estimate_us(&forecast, &store, limit);
+        hot_view_runs::batch(&[(Arc::clone(definition), forecast, estimate_us)])
+    };
+    Ok(AnswerTable::new(hot_view_runs::fields(), answer))
 }
 
 /// The view to be stored; `None` when it is there and may be.
@@ -293,11 +372,17 @@ fn definition(session: &Session, snapshot: &Snapshot, create: &Create, views: &V
             create.name.name
         )));
     }
-    let mut version = 1;
+    let (mut version, mut published) = (1, None);
     if let Some(found) = views.get(&name) {
+        let found = &found.definition;
         match (create.if_not_exists, create.or_replace) {
             (true, _) => return Ok(None),
-            (_, true) => version = found.definition.version + 1,
+            (_, true) => {
+                version = found.version + 1;
+                // What chunks know of the same condition stays right.
+                let same = found.table == table && found.predicate == create.predicate;
+                published = found.published.clone().filter(|_| same);
+            }
             _ => {
                 let message = format!(
                     "hot view '{}' already exists; use IF NOT EXISTS or OR REPLACE, or drop it first",
@@ -317,6 +402,9 @@ fn definition(session: &Session, snapshot: &Snapshot, create: &Create, views: &V
         version,
         bound_at_us: now_us,
         made_at_us: now_us,
+        mark: None,
+        published,
+        refresh_us: create.refresh.as_micros() as u64,
     }))
 }
 
@@ -333,8 +421,7 @@ pub(super) async fn checked(
     super::parse::check_plan(&plan)?;
     let plan = snapshot.state().optimize(&plan)?;
     let views = engine.hot_views.current()?;
-    let zone = |options: &datafusion::config::ConfigOptions| options.execution.time_zone.clone();
-    let same_zone = zone(snapshot.template().config_options()) == zone(engine.base.config_options());
+    let same_zone = engine.hot_views.means_the_same(snapshot.template().config_options());
     let mut found = Vec::new();
     plan.apply_with_subqueries(|node| {
         if let LogicalPlan::TableScan(scan) = node {
@@ -347,7 +434,12 @@ pub(super) async fn checked(
             let mut needed: Vec<&str> = read.chain(filtered.map(|column| column.name.as_str())).collect();
             needed.sort_unstable();
             needed.dedup();
-            for view in views.of(name) {
+            for newest in views.of(name) {
+                // Scans are served by the version that chunks know.
+                let published = views.published(&newest.definition().name, table.table());
+                let view = published.map_or(newest, |published| published.view());
+                let coverage =
+                    published.map(|known| Coverage::of(table.version(), view.definition(), Some(known.mark())));
                 // Functions may see another time of day than the view's did.
                 let lacks = match filter.check(view) {
                     _ if !same_zone => Some("the time zone of the session is not the server's".to_owned()),
@@ -358,6 +450,7 @@ pub(super) async fn checked(
                     definition: Arc::clone(view.definition()),
                     lacks,
                     outside: view.lacks(needed.iter().copied()).join(", "),
+                    coverage,
                 });
             }
         }
@@ -383,6 +476,10 @@ mod tests {
             ("show hot views;", false),
             ("explain hot views select * from t where a > 3", false),
             ("explain hot views with s as (select 1) select * from s", false),
+            ("create hot view v as select * from t where a > 3 with (refresh = '10 minutes')", true),
+            ("create hot view v as select * from t where a > 3 with (refresh = 'never');", true),
+            ("explain alter hot view v refresh", false),
+            ("explain create or replace hot view v as select * from t where a > 3;", false),
         ] {
             assert_eq!(parse(sql).unwrap().is_update, is_update, "{sql}");
         }
@@ -404,7 +501,12 @@ mod tests {
     fn refusals_say_what_is_expected() {
         for (sql, words) in [
             ("create hot view v as select * from t", "WHERE"),
-            ("create hot view v as select * from t where a > 3 with (budget = '1GB')", "no options yet"),
+            ("create hot view v as select * from t where a > 3 with (budget = '1GB')", "does not obey a budget"),
+            ("create hot view v as select * from t where a > 3 with (size = 3)", "no option size"),
+            ("create hot view v as select * from t where a > 3 with (refresh = '10ms')", "at least 1 second"),
+            ("create hot view v as select * from t where a > 3 with (refresh = 'soon')", "not a duration"),
+            ("create hot view v as select * from t where a > 3 with (refresh = '1h', refresh = '2h')", "twice"),
+            ("explain alter hot view v", "REFRESH"),
             ("create hot view v as select * from t where a > 3 order by a", "SELECT columns FROM table"),
             ("create hot view v as select * from t, u where a > 3", "WHERE"),
             ("create hot view v as select * from t x where a > 3", "WHERE"),

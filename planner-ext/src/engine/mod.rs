@@ -8,6 +8,7 @@
 //!        ddl copy ingest   what DataFusion does not do for a durable catalog
 //!        rewrite change    UPDATE, DELETE, MERGE as queries over row positions, and what is done with their rows
 //!        hot_view          views of tables that queries may ask for only
+//!        tiering_run       when chunks learn of them, and rows are put together
 //!        rule hand         what users want of the placement, and what they ask and order on it
 //!        transaction       what several statements do together
 //! ```
@@ -46,6 +47,7 @@ mod statement;
 #[cfg(test)]
 mod tests;
 mod tier;
+mod tiering_run;
 mod transaction;
 pub(crate) mod types;
 mod words;
@@ -74,12 +76,16 @@ pub use session::Session;
 pub use statement::{Prepared, RunningQuery};
 pub use transaction::Transaction;
 
+pub use crate::views::ViewTally;
+
 use crate::error::{Error, ErrorKind, Result};
 use crate::views::HotViews;
+pub use crate::views::RunCounters;
 use admission::Admission;
 use registry::Registry;
 use show::ArrowTypes;
 use spill::{SpillFactory, SpillSpace};
+use tiering_run::Runs;
 
 /// Name of the one catalog.
 pub const CATALOG: &str = "terrace";
@@ -118,6 +124,10 @@ pub struct EngineOptions {
     pub cpu: tokio::runtime::Handle,
     /// Ended statements kept for `system.queries`.
     pub history: usize,
+    /// Most bytes per second that background runs of hot views read and write; 0: they run on REFRESH only.
+    pub hot_view_bytes_per_s: u64,
+    /// Source of time.
+    pub clock: Arc<dyn Clock>,
 }
 
 impl EngineOptions {
@@ -135,6 +145,8 @@ impl EngineOptions {
             statement_timeout: None,
             cpu,
             history: 1000,
+            hot_view_bytes_per_s: 0,
+            clock: Arc::new(SystemClock::default()),
         }
     }
 }
@@ -201,6 +213,7 @@ pub struct Engine {
     /// The latest reading of views, external tables and schemas.
     objects: Mutex<Option<Arc<catalog::Objects>>>,
     hot_views: Arc<HotViews>,
+    runs: Arc<Runs>,
     clock: Arc<dyn Clock>,
 }
 
@@ -234,7 +247,7 @@ impl Engine {
             .with_type_planner(Arc::new(ArrowTypes))
             .with_runtime_env(Arc::clone(&runtime))
             .with_config(default_config(&options));
-        let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
+        let clock = Arc::clone(&options.clock);
         let base = crate::joins::with_rules(builder).build();
         let engine = Arc::new(Self {
             hot_views: HotViews::new(Arc::clone(&store), base.clone()),
@@ -249,11 +262,13 @@ impl Engine {
             next_transaction: AtomicU64::new(1),
             names: tokio::sync::Mutex::new(()),
             objects: Mutex::default(),
+            runs: Arc::default(),
             clock,
             store,
             options,
         });
         transaction::watch_idle(&engine);
+        tiering_run::start(&engine);
         Ok(engine)
     }
 
@@ -280,6 +295,11 @@ impl Engine {
     /// Counts of statements by kind and outcome, durations, refusals.
     pub fn counters(&self) -> &Counters {
         self.registry.counters()
+    }
+
+    /// What scans did with hot views since the server started.
+    pub fn view_tally(&self) -> &ViewTally {
+        self.hot_views.total()
     }
 
     /// Statements waiting for their turn now.
@@ -339,6 +359,7 @@ impl Engine {
 
     /// Refuses new statements, waits up to `grace` for running ones, cancels those left and waits for their end.
     pub async fn drain(&self, grace: Duration) {
+        self.runs.stop();
         self.registry.refuse_new();
         if tokio::time::timeout(grace, self.registry.idle()).await.is_err() {
             self.registry.cancel_all();
@@ -363,6 +384,12 @@ impl Engine {
         T: Send + 'static,
     {
         self.options.cpu.spawn_blocking(work).await.unwrap_or_else(|e| Err(run::join_error(&e)))
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.runs.stop();
     }
 }
 

@@ -244,7 +244,7 @@ async fn run_command(
         Command::Drop(command) => return ddl::drop_objects(session, command).await,
         Command::CopyFrom(command) => return copy::copy_from(session, ticket, command, transaction).await,
         Command::Rule(command) => return rule::run(session, command).await,
-        Command::HotView(command) => return hot_view::run(session, command).await,
+        Command::HotView(command) => return hot_view::run(session, ticket, command).await,
         Command::Said(said) => return said.clone().run(session).await,
         Command::Asked(_) => return Err(Error::invalid("the statement returns rows; run it as a query")),
         Command::Optimize(table) => return optimize::optimize(session, ticket, table).await,

@@ -59,7 +59,10 @@ pub(super) fn command(parser: &mut Parser<'_>) -> std::result::Result<Option<Res
 }
 
 /// `WITH (key = value, ...)`
-fn options(parser: &mut Parser<'_>, word: &str) -> std::result::Result<Result<HashMap<String, String>>, ParserError> {
+pub(super) fn options(
+    parser: &mut Parser<'_>,
+    word: &str,
+) -> std::result::Result<Result<HashMap<String, String>>, ParserError> {
     if !take_word(parser, word) {
         return parser.expected(&format!("{} (name = value, ..)", word.to_uppercase()), parser.peek_token());
     }
@@ -97,7 +100,7 @@ fn change(name: String, mut options: HashMap<String, String>) -> Result<TierComm
     }
 }
 
-fn take<T: FromStr>(options: &mut HashMap<String, String>, key: &str) -> Result<Option<T>>
+pub(super) fn take<T: FromStr>(options: &mut HashMap<String, String>, key: &str) -> Result<Option<T>>
 where
     T::Err: std::fmt::Display,
 {

@@ -35,7 +35,7 @@ use datafusion::prelude::SessionConfig;
 
 use enumerate::Tree;
 use graph::{Graph, Relations};
-use options::PlannerOptions;
+pub(crate) use options::PlannerOptions;
 
 /// Planning as Terrace does it: our rules among DataFusion's.
 pub(crate) fn with_rules(builder: SessionStateBuilder) -> SessionStateBuilder {
@@ -75,7 +75,7 @@ impl OptimizerRule for JoinOrder {
 
     fn rewrite(&self, plan: LogicalPlan, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
         let options = config.options();
-        if options.extensions.get::<PlannerOptions>().is_some_and(|options| !options.join_order) {
+        if !PlannerOptions::of(&options).join_order {
             return Ok(Transformed::no(plan));
         }
         order_below(plan)

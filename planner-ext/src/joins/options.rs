@@ -5,19 +5,28 @@
 use std::any::Any;
 
 use datafusion::common::Result;
-use datafusion::common::config::{ConfigEntry, ConfigExtension, ConfigField, ExtensionOptions};
+use datafusion::common::config::{ConfigEntry, ConfigExtension, ConfigField, ConfigOptions, ExtensionOptions};
 use datafusion::common::config_err;
 
 /// Options of planning, below `terrace.`.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct PlannerOptions {
     /// Order inner joins by estimated cost; without it they run in the order of the statement.
     pub join_order: bool,
+    /// Leave out chunks without rows of the hot views that a scan asks for.
+    pub hot_views: bool,
+}
+
+impl PlannerOptions {
+    /// Those of a session.
+    pub(crate) fn of(options: &ConfigOptions) -> Self {
+        options.extensions.get::<Self>().copied().unwrap_or_default()
+    }
 }
 
 impl Default for PlannerOptions {
     fn default() -> Self {
-        Self { join_order: true }
+        Self { join_order: true, hot_views: true }
     }
 }
 
@@ -35,22 +44,35 @@ impl ExtensionOptions for PlannerOptions {
     }
 
     fn cloned(&self) -> Box<dyn ExtensionOptions> {
-        Box::new(self.clone())
+        Box::new(*self)
     }
 
     fn set(&mut self, key: &str, value: &str) -> Result<()> {
         match key {
             "join_order" => self.join_order.set(key, value),
+            "hot_views" => self.hot_views.set(key, value),
             other => config_err!("option 'terrace.{other}' does not exist"),
         }
     }
 
     fn entries(&self) -> Vec<ConfigEntry> {
-        vec![ConfigEntry {
-            key: "terrace.join_order".to_owned(),
-            value: Some(self.join_order.to_string()),
-            description: "Order inner joins by estimated cost; without it they run in the order of the statement",
-        }]
+        let entry = |key: &str, value: bool, description| ConfigEntry {
+            key: format!("terrace.{key}"),
+            value: Some(value.to_string()),
+            description,
+        };
+        vec![
+            entry(
+                "join_order",
+                self.join_order,
+                "Order inner joins by estimated cost; without it they run in the order of the statement",
+            ),
+            entry(
+                "hot_views",
+                self.hot_views,
+                "Leave out chunks without rows of the hot views that a query asks for; without it they are read",
+            ),
+        ]
     }
 }
 
@@ -65,7 +87,12 @@ mod tests {
     fn options_are_listed_by_the_name_that_sets_them() {
         let mut options = ConfigOptions::new();
         options.extensions.insert(PlannerOptions::default());
-        for (name, value) in [("terrace.join_order", "false"), ("terrace.join_order", "true")] {
+        for (name, value) in [
+            ("terrace.join_order", "false"),
+            ("terrace.join_order", "true"),
+            ("terrace.hot_views", "false"),
+            ("terrace.hot_views", "true"),
+        ] {
             options.set(name, value).unwrap();
             let listed = options.entries().into_iter().find(|entry| entry.key == name).unwrap();
             assert_eq!(listed.value.as_deref(), Some(value));

@@ -33,6 +33,7 @@ use parking_lot::Mutex;
 use terrace_tier_store::table::Chunk;
 
 use super::filter::Conjunct;
+use super::hot::HotScan;
 use super::journal::Journal;
 use super::keys::JoinKeys;
 use super::metrics::{ScanMetrics, WaitTimer};
@@ -42,6 +43,7 @@ use super::reach::Reach;
 use super::source::ScanSource;
 use super::statistics::scan_statistics;
 use super::stream::ScanStream;
+use crate::views::Served;
 
 /// With so many items for each partition, their number need not be weighed.
 const FEW_ITEMS: usize = 2;
@@ -72,6 +74,8 @@ pub struct ScanConfig {
     pub chunks: Arc<[u32]>,
     /// Chunks that are not among them because of membership filters alone.
     pub denied: usize,
+    /// The published hot views of the table, and the chunks that they leave out.
+    pub(super) hot: HotScan,
     /// Rows after which each partition may stop.
     pub fetch: Option<usize>,
     /// Who takes which chunk.
@@ -102,6 +106,7 @@ impl ScanConfig {
             keys,
             chunks,
             denied: 0,
+            hot: HotScan::default(),
             fetch,
             order,
             ordering,
@@ -110,6 +115,16 @@ impl ScanConfig {
         config.add_filters(filters);
         config.partitions = config.useful_partitions(target_partitions.max(1));
         config
+    }
+
+    /// The same without the chunks that have no row of the views that it asks for.
+    pub(crate) fn serving(mut self, views: Vec<Served>, target_partitions: usize) -> Self {
+        let (hot, chunks) = HotScan::new(&self.source, views, &self.chunks);
+        if chunks.len() < self.chunks.len() {
+            self.chunks = chunks.into();
+            self.partitions = self.useful_partitions(target_partitions.max(1));
+        }
+        Self { hot, ..self }
     }
 
     /// No more partitions than items, and for few items no more than pay.
@@ -146,6 +161,7 @@ impl ScanConfig {
             let verdict = |c: &u32| verdicts.get(*c as usize).copied().unwrap_or(Verdict::Keep);
             self.denied += self.chunks.iter().filter(|c| verdict(c) == Verdict::NoMember).count();
             self.chunks = self.chunks.iter().copied().filter(|c| verdict(c) == Verdict::Keep).collect();
+            self.hot.retain(|c| verdict(c) == Verdict::Keep);
         }
     }
 
@@ -312,6 +328,8 @@ impl TierScanExec {
         metrics.chunks_pruned.add(total - kept);
         metrics.chunks_pruned_membership.add(config.denied);
         config.source.store.filters().add_pruned_chunks(config.denied);
+        metrics.chunks_pruned_views.add(config.hot.pruned_chunks());
+        config.hot.count(&config.source, &columns);
         let journal = Journal::of(context);
         let tally = journal.scan(&config.source, columns.len(), config.partitions);
         let position = |p: &usize| columns.iter().position(|c| c == p);
@@ -371,7 +389,7 @@ impl DisplayAs for TierScanExec {
         }
         let order = if config.order == ScanOrder::Ordered { "ordered" } else { "stealing" };
         write!(f, "TierScanExec: table={}, columns=[{columns}], chunks={chunks}", config.source.table.name())?;
-        write!(f, ", partitions={}, {order}", config.partitions)?;
+        write!(f, "{}, partitions={}, {order}", config.hot, config.partitions)?;
         write!(f, ", reads=[{}]", config.reach())?;
         if let Some(fetch) = config.fetch {
             write!(f, ", fetch={fetch}")?;

@@ -20,6 +20,8 @@ pub(super) struct ScanMetrics {
     pub chunks_pruned_dynamic: Count,
     /// Of both, chunks that only a membership filter excluded.
     pub chunks_pruned_membership: Count,
+    /// Of the static ones, chunks that only the hot views excluded that the scan asks for.
+    pub chunks_pruned_views: Count,
     /// Chunks whose columns were read from their home.
     pub chunks_cold: Count,
     /// Bytes that were not read from there, as the filters, evaluated first, let no row pass that needs them.
@@ -36,6 +38,7 @@ impl ScanMetrics {
             chunks_pruned: count("chunks_pruned".into()),
             chunks_pruned_dynamic: count("chunks_pruned_dynamic".into()),
             chunks_pruned_membership: count("chunks_pruned_membership".into()),
+            chunks_pruned_views: count("chunks_pruned_views".into()),
             chunks_cold: count("chunks_cold".into()),
             bytes_skipped: count("bytes_skipped".into()),
             tiers: tiers.map(|t| (count(format!("segments_{t}")), count(format!("bytes_{t}")))).collect(),

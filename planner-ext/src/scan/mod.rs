@@ -12,7 +12,9 @@
 //!   fetch       columns of rows that are known by their positions
 //!   pushdown    DataFusion's push-down of filters, corrected where names of columns are not unique
 //!   pruning     which chunks a predicate can match, by their bounds and membership filters
+//!   hot         which chunks have rows of the hot views that the scan asks for
 //!   asked       the single values that a predicate asks a column for
+//!   rows        filters on whole chunks, for those who are no scan
 //!   reach       where its segments lie, how each tier's are read, how many partitions that is worth
 //!   statistics  what the planner may believe about the rows of a scan
 //!   metrics     what EXPLAIN ANALYZE shows
@@ -27,6 +29,7 @@ mod counted;
 mod exec;
 mod fetch;
 mod filter;
+mod hot;
 pub(crate) mod journal;
 mod keys;
 mod late;
@@ -39,6 +42,7 @@ mod pruning;
 mod pushdown;
 mod queue;
 mod reach;
+mod rows;
 mod source;
 mod statistics;
 mod stream;
@@ -57,6 +61,7 @@ use datafusion::prelude::SessionConfig;
 pub use exec::{ScanConfig, ScanOrder, TierScanExec};
 pub(crate) use fetch::FetchExec;
 use pushdown::CheckedPushdown;
+pub(crate) use rows::{RowFilter, may_have};
 pub use source::{ROW_COLUMN, ScanSource};
 
 /// Rows of a slice: the unit of filtering and of output.

@@ -282,7 +282,7 @@ impl ScanQueue {
                     true => (Pattern::Sequential, chunk.rows as usize),
                     false => (Sample::default().pattern(survivors, chunk.rows as usize), survivors),
                 };
-                if values > 0 {
+                if values > 0 && !spec.source.is_row_column(*column) {
                     note(chunk, *column, ExpectedRead { pattern, values: values as u64 });
                 }
             }

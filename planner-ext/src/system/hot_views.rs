@@ -1,4 +1,5 @@
-//! `system.hot_views`: the hot views there are, and whether their tables still fit them. The rows of EXPLAIN HOT VIEWS.
+//! `system.hot_views`: the hot views there are, whether their tables still fit them, what chunks know of them and what scans
+//! did with them. The rows of EXPLAIN HOT VIEWS.
 
 use std::sync::Arc;
 
@@ -6,11 +7,11 @@ use arrow::array::{ArrayRef, RecordBatch};
 use arrow::datatypes::{Field, Schema};
 
 use super::{
-    Batches, Live, Wanted, count, counts, flag, flags, in_batches, optional_text, optional_texts, text, texts, time,
-    times,
+    Batches, Live, Wanted, count, counts, flag, flags, in_batches, optional_count, optional_counts, optional_text,
+    optional_texts, text, texts, time, times,
 };
 use crate::error::Result;
-use crate::views::{Definition, Status};
+use crate::views::{Coverage, Definition, PublishedView, Status, ViewTally};
 
 pub(super) fn fields() -> Vec<Field> {
     vec![
@@ -25,26 +26,80 @@ pub(super) fn fields() -> Vec<Field> {
         time("bound_at"),
         time("made_at"),
         optional_text("problem"),
+        optional_count("published_version"),
+        count("chunks"),
+        count("hot_chunks"),
+        count("unknown_chunks"),
+        count("rows"),
+        count("bytes"),
+        count("hits"),
+        count("misses"),
+        count("pruned_chunks"),
+        count("saved_bytes"),
+        text("state"),
+        text("refresh"),
+        optional_text("last_error"),
     ]
+}
+
+/// A view with what became of it.
+struct Row {
+    status: Status,
+    coverage: Coverage,
+    tally: Arc<ViewTally>,
+    state: &'static str,
+    last_error: Option<String>,
+}
+
+impl Row {
+    fn new(live: &Live, status: Status) -> Self {
+        let definition = &status.definition;
+        let mark = status.published.as_ref().map(PublishedView::mark);
+        let version = live.store.table(&definition.table).map(|table| table.version());
+        let coverage = version.map(|version| Coverage::of(&version, definition, mark)).unwrap_or_default();
+        let runs = live.hot_views.runs();
+        let state = match definition.is_pending() {
+            _ if runs.running().as_ref() == Some(&definition.name) => "running",
+            true => "pending",
+            false => "published",
+        };
+        let (tally, last_error) = (live.hot_views.tally(&definition.name), runs.error(&definition.name));
+        Self { coverage, tally, state, last_error, status }
+    }
 }
 
 pub(super) fn rows(live: Live, wanted: Wanted) -> Result<Batches> {
     let views = live.hot_views.current()?;
     let found: Vec<Status> = views.iter().filter(|status| wanted.fits(&status.definition.table)).cloned().collect();
-    Ok(in_batches(found.into_iter(), fields(), |rows: &[Status]| {
-        let of = |row: &Status| Arc::clone(&row.definition);
+    let found = found.into_iter().map(move |status| Row::new(&live, status));
+    Ok(in_batches(found, fields(), |rows: &[Row]| {
+        let of = |row: &Row| Arc::clone(&row.status.definition);
+        let published = |row: &Row| Some(row.status.published.as_ref()?.view().definition().version);
         vec![
             texts(rows, |r| of(r).table.schema.clone()),
             texts(rows, |r| of(r).table.name.clone()),
             texts(rows, |r| of(r).name.name.clone()),
-            texts(rows, |r| columns(&r.definition)),
+            texts(rows, |r| columns(&r.status.definition)),
             texts(rows, |r| of(r).predicate.clone()),
-            optional_texts(rows, |r| r.bound.as_ref().ok().map(|bound| bound.text().to_owned())),
-            flags(rows, |r| r.bound.as_ref().is_ok_and(|bound| bound.is_moving())),
+            optional_texts(rows, |r| r.status.bound.as_ref().ok().map(|bound| bound.text().to_owned())),
+            flags(rows, |r| r.status.bound.as_ref().is_ok_and(|bound| bound.is_moving())),
             counts(rows, |r| of(r).version),
             times(rows, |r| of(r).bound_at_us),
             times(rows, |r| of(r).made_at_us),
-            optional_texts(rows, |r| r.bound.as_ref().err().map(|error| error.message().to_owned())),
+            optional_texts(rows, |r| r.status.bound.as_ref().err().map(|error| error.message().to_owned())),
+            optional_counts(rows, published),
+            counts(rows, |r| r.coverage.chunks),
+            counts(rows, |r| r.coverage.hot_chunks),
+            counts(rows, |r| r.coverage.unknown_chunks),
+            counts(rows, |r| r.coverage.hot_rows),
+            counts(rows, |r| r.coverage.hot_bytes),
+            counts(rows, |r| r.tally.hits()),
+            counts(rows, |r| r.tally.misses()),
+            counts(rows, |r| r.tally.pruned_chunks()),
+            counts(rows, |r| r.tally.saved_bytes()),
+            texts(rows, |r| r.state.to_owned()),
+            texts(rows, |r| of(r).refresh()),
+            optional_texts(rows, |r| r.last_error.clone()),
         ]
     }))
 }
@@ -61,6 +116,8 @@ pub(crate) struct Checked {
     pub(crate) lacks: Option<String>,
     /// Columns that are read and that the view does not have.
     pub(crate) outside: String,
+    /// What chunks know of it; `None` while none does.
+    pub(crate) coverage: Option<Coverage>,
 }
 
 /// One row per scan and view.
@@ -73,6 +130,9 @@ pub(crate) fn checked_fields() -> Vec<Field> {
         flag("implied"),
         optional_text("reason"),
         optional_text("columns_outside"),
+        flag("published"),
+        optional_count("chunks_left"),
+        optional_count("chunks"),
     ]
 }
 
@@ -86,6 +146,9 @@ pub(crate) fn checked(items: &[Checked]) -> Result<RecordBatch> {
         flags(items, |c| c.lacks.is_none()),
         optional_texts(items, |c| c.lacks.clone()),
         optional_texts(items, |c| Some(c.outside.clone()).filter(|outside| !outside.is_empty())),
+        flags(items, |c| c.coverage.is_some()),
+        optional_counts(items, |c| c.coverage.map(|coverage| coverage.left())),
+        optional_counts(items, |c| c.coverage.map(|coverage| coverage.chunks)),
     ];
     Ok(RecordBatch::try_new(Arc::new(Schema::new(checked_fields())), columns)?)
 }

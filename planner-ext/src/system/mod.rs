@@ -8,6 +8,7 @@ mod chunks;
 mod columns;
 mod epochs;
 pub(crate) mod explanations;
+pub(crate) mod hot_view_runs;
 pub(crate) mod hot_views;
 pub(crate) mod moves;
 mod placement_rules;

@@ -10,7 +10,7 @@ use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::common::{Column, DFSchema, ScalarValue, TableReference};
 use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::simplify::SimplifyContext;
-use datafusion::logical_expr::{Between, BinaryExpr, Expr, ExprSchemable, Operator, Volatility};
+use datafusion::logical_expr::{Between, BinaryExpr, Expr, ExprSchemable, Operator, Volatility, lit, not};
 use datafusion::optimizer::simplify_expressions::ExprSimplifier;
 use datafusion::sql::sqlparser::ast::{BinaryOperator, Expr as AstExpr, ExprWithAlias};
 use datafusion::sql::sqlparser::dialect::GenericDialect;
@@ -39,6 +39,10 @@ pub(super) struct Conjunct {
 pub(crate) struct BoundView {
     definition: Arc<Definition>,
     conjuncts: Vec<Conjunct>,
+    /// The same as expressions over `schema`, and what is true where one of them is false.
+    exprs: Vec<Expr>,
+    negation: Expr,
+    schema: Arc<DFSchema>,
     /// Columns of its condition.
     used: BTreeSet<String>,
     text: String,
@@ -58,7 +62,8 @@ impl BoundView {
             }
         }
         let binder = Binder::new(definition, table, state)?;
-        let (mut conjuncts, mut used, mut texts, mut moving) = (Vec::new(), BTreeSet::new(), Vec::new(), false);
+        let (mut conjuncts, mut exprs, mut texts) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut used, mut moving) = (BTreeSet::new(), false);
         for condition in split(parse(&definition.predicate)?) {
             let written = condition.to_string();
             let (expr, moves) = binder.bind(condition)?;
@@ -66,19 +71,37 @@ impl BoundView {
             used.extend(expr.column_refs().into_iter().map(|column| column.name.clone()));
             texts.push(shown(&expr)?);
             conjuncts.push(Conjunct { text: written, formula: Formula::of(&expr, &binder.schema) });
+            exprs.push(expr);
         }
         match Formula::all(conjuncts.iter().map(|conjunct| conjunct.formula.clone()).collect()) {
             Formula::Known(true) => return Err(Error::invalid("the condition holds for every row")),
             Formula::Known(false) => return Err(Error::invalid("the condition holds for no row")),
             _ => {}
         }
-        let definition = Arc::clone(definition);
-        Ok(Self { definition, conjuncts, used, text: texts.join(" AND "), moving })
+        let (definition, schema, text) = (Arc::clone(definition), Arc::clone(&binder.schema), texts.join(" AND "));
+        let negation = exprs.iter().cloned().reduce(Expr::and).map_or_else(|| lit(false), not);
+        let negation = binder.simplifier.simplify(negation)?;
+        Ok(Self { definition, conjuncts, exprs, negation, schema, used, text, moving })
     }
 
     /// What is stored of it.
     pub(crate) fn definition(&self) -> &Arc<Definition> {
         &self.definition
+    }
+
+    /// Its conjuncts, over [`BoundView::schema`].
+    pub(super) fn exprs(&self) -> &[Expr] {
+        &self.exprs
+    }
+
+    /// True for just the rows for which one of the conjuncts is false.
+    pub(super) fn negation(&self) -> &Expr {
+        &self.negation
+    }
+
+    /// The columns of its table.
+    pub(super) fn schema(&self) -> &Arc<DFSchema> {
+        &self.schema
     }
 
     pub(super) fn conjuncts(&self) -> &[Conjunct] {

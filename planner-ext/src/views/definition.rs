@@ -1,7 +1,10 @@
 //! A hot view as it is stored.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
-use terrace_tier_store::table::TableName;
+use terrace_tier_store::table::{MarkId, TableName};
+use terrace_tier_store::units::Span;
 
 /// A hot view in the words of its statement.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,4 +25,69 @@ pub(crate) struct Definition {
     pub(crate) bound_at_us: u64,
     /// When it was made, likewise.
     pub(crate) made_at_us: u64,
+    /// What chunks know of this version, or are to know; `None` before its first run.
+    #[serde(default)]
+    pub(crate) mark: Option<MarkId>,
+    /// The newest version that queries are checked against: this one, or an older one while this one's run is not over.
+    #[serde(default)]
+    pub(crate) published: Option<Published>,
+    /// How often chunks written since are looked at, and a window is moved, in microseconds; 0: on REFRESH only.
+    #[serde(default = "usual_refresh_us")]
+    pub(crate) refresh_us: u64,
+}
+
+/// A version whose mark chunks know.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Published {
+    /// Of the version.
+    pub(crate) mark: MarkId,
+    /// Its number.
+    pub(crate) version: u64,
+    /// What `now()` is in its condition, in microseconds since 1970.
+    pub(crate) bound_at_us: u64,
+    /// When its first run was over, likewise.
+    pub(crate) at_us: u64,
+}
+
+/// How often a view is refreshed that says nothing of it.
+pub(crate) const USUAL_REFRESH: Duration = Duration::from_secs(3600);
+
+fn usual_refresh_us() -> u64 {
+    USUAL_REFRESH.as_micros() as u64
+}
+
+impl Definition {
+    /// The definition as it was when the published version was the newest one.
+    pub(crate) fn as_published(&self) -> Option<Self> {
+        let published = self.published.as_ref()?;
+        let (version, bound_at_us) = (published.version, published.bound_at_us);
+        Some(Self { version, bound_at_us, mark: Some(published.mark), ..self.clone() })
+    }
+
+    /// True when its newest version waits for its run, or for the end of it.
+    pub(crate) fn is_pending(&self) -> bool {
+        self.published.as_ref().map(|published| published.version) != Some(self.version)
+    }
+
+    /// All marks that chunks may know of it.
+    pub(crate) fn marks(&self) -> impl Iterator<Item = MarkId> {
+        let published = self.published.as_ref().map(|published| published.mark);
+        published.filter(|mark| self.mark != Some(*mark)).into_iter().chain(self.mark)
+    }
+
+    /// How often it is refreshed, as the option has it.
+    pub(crate) fn refresh(&self) -> String {
+        match self.refresh_us {
+            0 => "never".to_owned(),
+            us => Span(Duration::from_micros(us)).to_string(),
+        }
+    }
+
+    /// Options as CREATE HOT VIEW takes them, with a space before them; empty when they are the usual ones.
+    pub(crate) fn options(&self) -> String {
+        match self.refresh_us == usual_refresh_us() {
+            true => String::new(),
+            false => format!(" WITH (refresh = '{}')", self.refresh()),
+        }
+    }
 }

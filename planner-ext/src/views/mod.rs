@@ -3,7 +3,11 @@
 //! ```text
 //!   definition   a view as it is stored: the words of its SELECT, and when its window was bound last
 //!   bound        the same as conditions on a table, its window at a fixed place
+//!   condition    the same, evaluated on rows and on the bounds of chunks
+//!   run          what chunks are to know of a view: who finds it out, and puts rows together
 //!   registry     the views that can be checked now, by table
+//!   coverage     what the chunks of a table know of a view
+//!   served       those whose rows chunks know, and what scans did with them
 //!   filter       what is known of the rows that a query asks for: analysed once, checked against every view
 //!   proof        does every row of a filter fulfil a formula?
 //!   facts        what one way to fulfil a filter says of each term
@@ -19,6 +23,8 @@
 
 mod bound;
 mod cast;
+mod condition;
+mod coverage;
 mod definition;
 mod domain;
 mod facts;
@@ -27,10 +33,17 @@ mod formula;
 mod point;
 mod proof;
 mod registry;
+mod run;
+mod served;
 mod term;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
-pub(crate) use definition::Definition;
+pub(crate) use coverage::Coverage;
+pub(crate) use definition::{Definition, Published, USUAL_REFRESH};
 pub(crate) use filter::{Filter, Verdict};
 pub(crate) use registry::{HotViews, Status, Views};
+pub(crate) use run::Forecast;
+pub use run::RunCounters;
+pub use served::ViewTally;
+pub(crate) use served::{PublishedView, Served};

@@ -1,19 +1,24 @@
 //! The hot views there are, bound to their tables as these are now.
 //!
 //! They are read again when a definition changed, of a view or of a table. A view that no longer fits its table stays
-//! and says so; it is implied by nothing.
+//! and says so; it is implied by nothing. What did not change is not bound again.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
+use datafusion::config::ConfigOptions;
 use datafusion::execution::session_state::SessionState;
+use datafusion::logical_expr::Expr;
 use parking_lot::Mutex;
 use terrace_tier_store::Store;
-use terrace_tier_store::table::{TableDefinition, TableName};
+use terrace_tier_store::table::{Table, TableDefinition, TableName};
 
 use super::bound::BoundView;
 use super::definition::Definition;
+use super::filter::{Filter, Verdict};
+use super::run::RunCounters;
+use super::served::{PublishedView, Served, ViewTally};
 use crate::error::{Error, ErrorKind, Result, missing_table};
 
 /// Kind of these objects in the store's catalog.
@@ -25,6 +30,10 @@ pub(crate) struct Status {
     pub(crate) definition: Arc<Definition>,
     /// What it is bound to, or why it no longer can be.
     pub(crate) bound: Result<Arc<BoundView>>,
+    /// The version that chunks know.
+    pub(crate) published: Option<PublishedView>,
+    /// The table under the definition that it was bound to.
+    table: Weak<Table>,
 }
 
 /// All views as of one state of the definitions.
@@ -33,6 +42,7 @@ pub(crate) struct Views {
     version: u64,
     by_name: BTreeMap<TableName, Status>,
     by_table: HashMap<TableName, Vec<Arc<BoundView>>>,
+    published: HashMap<TableName, Vec<PublishedView>>,
 }
 
 impl Views {
@@ -49,6 +59,16 @@ impl Views {
     /// Those of a table that can be checked, by name.
     pub(crate) fn of(&self, table: &TableName) -> &[Arc<BoundView>] {
         self.by_table.get(table).map_or(&[], Vec::as_slice)
+    }
+
+    /// The published version of the view of that name, if it is of the table as it is there.
+    pub(crate) fn published(&self, name: &TableName, table: &Arc<Table>) -> Option<&PublishedView> {
+        self.get(name)?.published.as_ref().filter(|published| published.is_of(table))
+    }
+
+    /// Those of a table that scans may be served by, by name.
+    pub(crate) fn published_of(&self, table: &TableName) -> &[PublishedView] {
+        self.published.get(table).map_or(&[], Vec::as_slice)
     }
 
     /// Names of all views of a table.
@@ -74,10 +94,17 @@ impl Views {
 
 /// The hot views of a store.
 pub(crate) struct HotViews {
-    store: Arc<Store>,
+    pub(super) store: Arc<Store>,
     /// Functions and options that conditions are planned with.
-    state: SessionState,
+    pub(super) state: SessionState,
     kept: Mutex<Option<Arc<Views>>>,
+    /// What scans did with each view, and with all.
+    tallies: Mutex<HashMap<TableName, Arc<ViewTally>>>,
+    total: Arc<ViewTally>,
+    runs: RunCounters,
+    /// Takes every view for implied, to see that tests notice.
+    #[cfg(test)]
+    credulous: std::sync::atomic::AtomicBool,
 }
 
 impl fmt::Debug for HotViews {
@@ -89,7 +116,16 @@ impl fmt::Debug for HotViews {
 impl HotViews {
     /// The views of `store`; conditions mean what they mean in `state`.
     pub(crate) fn new(store: Arc<Store>, state: SessionState) -> Arc<Self> {
-        Arc::new(Self { store, state, kept: Mutex::default() })
+        Arc::new(Self {
+            store,
+            state,
+            kept: Mutex::default(),
+            tallies: Mutex::default(),
+            total: Arc::default(),
+            runs: RunCounters::default(),
+            #[cfg(test)]
+            credulous: Default::default(),
+        })
     }
 
     /// All views as of now.
@@ -107,16 +143,121 @@ impl HotViews {
             let definition: Definition = serde_json::from_str(&json).map_err(|e| {
                 Error::new(ErrorKind::DataLoss, format!("hot view '{name}' in the catalog is damaged: {e}"))
             })?;
-            let definition = Arc::new(definition);
-            let bound = self.bind(&definition).map(Arc::new);
-            if let Ok(bound) = &bound {
-                views.by_table.entry(definition.table.clone()).or_default().push(Arc::clone(bound));
+            let table = definition.table.clone();
+            let status = self.status(definition, kept.as_deref());
+            if let Ok(bound) = &status.bound {
+                views.by_table.entry(table.clone()).or_default().push(Arc::clone(bound));
             }
-            views.by_name.insert(definition.name.clone(), Status { definition, bound });
+            if let Some(published) = &status.published {
+                views.published.entry(table).or_default().push(published.clone());
+            }
+            views.by_name.insert(status.definition.name.clone(), status);
         }
         let views = Arc::new(views);
         *kept = Some(Arc::clone(&views));
         Ok(views)
+    }
+
+    /// The view as it is now; taken from `before` when nothing changed since.
+    fn status(&self, definition: Definition, before: Option<&Views>) -> Status {
+        let table = self.store.table(&definition.table).map_or_else(|_| Weak::new(), |table| Arc::downgrade(&table));
+        let known = before.and_then(|before| before.get(&definition.name));
+        if let Some(known) = known.filter(|known| *known.definition == definition && known.table.ptr_eq(&table)) {
+            return known.clone();
+        }
+        let definition = Arc::new(definition);
+        let bound = self.bind(&definition).map(Arc::new);
+        let published = self.published(&definition, &bound, &table);
+        Status { definition, bound, published, table }
+    }
+
+    fn published(
+        &self,
+        definition: &Arc<Definition>,
+        bound: &Result<Arc<BoundView>>,
+        table: &Weak<Table>,
+    ) -> Option<PublishedView> {
+        let (published, newest) = (definition.published.as_ref()?, bound.as_ref().ok()?);
+        let view = match published.bound_at_us == definition.bound_at_us {
+            true => Arc::clone(newest),
+            false => Arc::new(self.bind(&Arc::new(definition.as_published()?)).ok()?),
+        };
+        let tally = self.tally(&definition.name);
+        Some(PublishedView { mark: published.mark, view, table: Weak::clone(table), tally })
+    }
+
+    /// What scans did with a view.
+    pub(crate) fn tally(&self, view: &TableName) -> Arc<ViewTally> {
+        let known = &mut *self.tallies.lock();
+        Arc::clone(known.entry(view.clone()).or_insert_with(|| Arc::new(ViewTally::within(&self.total))))
+    }
+
+    /// What scans did with all views.
+    pub(crate) fn total(&self) -> &Arc<ViewTally> {
+        &self.total
+    }
+
+    /// What runs did.
+    pub(crate) fn runs(&self) -> &RunCounters {
+        &self.runs
+    }
+
+    #[cfg(test)]
+    pub(crate) fn believe_all(&self, credulous: bool) {
+        self.credulous.store(credulous, std::sync::atomic::Ordering::Relaxed);
+    }
+
+    #[cfg(test)]
+    fn is_credulous(&self) -> bool {
+        self.credulous.load(std::sync::atomic::Ordering::Relaxed)
+    }
+
+    #[cfg(not(test))]
+    const fn is_credulous(&self) -> bool {
+        false
+    }
+
+    /// True when functions mean the same under these options as they do in the conditions of views.
+    pub(crate) fn means_the_same(&self, options: &ConfigOptions) -> bool {
+        options.execution.time_zone == self.state.config_options().execution.time_zone
+    }
+
+    /// What the published views of a table say of a scan that reads `columns`, those of its filters aside. None are known
+    /// while the catalog cannot be read.
+    ///
+    /// # Errors
+    /// When the filters have columns that the table has not.
+    pub(crate) fn serving(
+        &self,
+        table: &Arc<Table>,
+        columns: &[&str],
+        filters: &[Expr],
+        options: &ConfigOptions,
+    ) -> Result<Vec<Served>> {
+        let views = match self.current() {
+            Ok(views) => views,
+            Err(error) => {
+                tracing::warn!(%error, "planning without hot views");
+                return Ok(Vec::new());
+            }
+        };
+        let published: Vec<_> = views.published_of(table.name()).iter().filter(|view| view.is_of(table)).collect();
+        if published.is_empty() {
+            return Ok(Vec::new());
+        }
+        let filtered: Vec<_> = filters.iter().flat_map(Expr::column_refs).collect();
+        let needed = || columns.iter().copied().chain(filtered.iter().map(|column| column.name()));
+        let same = self.means_the_same(options);
+        let filter = Filter::of_scan(filters, table.schema())?;
+        let serves = |view: &BoundView| {
+            self.is_credulous() || same && view.lacks(needed()).is_empty() && filter.check(view) == Verdict::Implied
+        };
+        let served = published.into_iter().map(|published| Served {
+            name: published.view.definition().name.clone(),
+            mark: serves(&published.view).then_some(published.mark),
+            tally: Arc::clone(&published.tally),
+        });
+        Ok(served.collect())
     }
 
     /// The view with its table as it is now.
@@ -136,6 +277,7 @@ impl HotViews {
 
     /// Removes a view; false when there is none.
     pub(crate) fn remove(&self, name: &TableName) -> Result<bool> {
+        self.tallies.lock().remove(name);
         Ok(self.store.remove_object(HOT_VIEWS, &name.to_string())?)
     }
 }

@@ -40,7 +40,7 @@ mod write;
 use std::sync::Arc;
 use std::time::Duration;
 
-use arrow::array::{BooleanArray, RecordBatch};
+use arrow::array::{ArrayRef, BooleanArray, RecordBatch};
 
 pub use self::core::{Core, Snapshot, TierInfo};
 pub use backup::{BackupReport, backup, restore};
@@ -255,6 +255,12 @@ impl Store {
     /// What is known of the rows of a chunk, one bit for each: all true where nothing is known. Blocks while bits are read.
     pub fn bits(&self, chunk: &Arc<Chunk>, mark: MarkId) -> Result<BooleanArray> {
         self.core.bits(chunk, mark)
+    }
+
+    /// Columns of a chunk by their positions, deleted rows included, from wherever they lie; counts no access. Blocks while
+    /// those that no memory has are read.
+    pub fn columns(&self, chunk: &Arc<Chunk>, wanted: &[usize]) -> Result<Vec<ArrayRef>> {
+        self.core.columns(chunk, wanted)
     }
 
     /// Writes the rows of a group of chunks anew, as `arrange` says of those that are not deleted, and puts the new chunks in

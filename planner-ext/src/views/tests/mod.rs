@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, clippy::expect_used)]
 
 mod promises;
-mod soundness;
+pub(crate) mod soundness;
 mod windows;
 
 use std::sync::Arc;

@@ -14,7 +14,7 @@ use crate::scan::tests::Rng;
 const ROWS: usize = 800;
 const DAY_US: i64 = 86_400_000_000;
 
-fn rows(rng: &mut Rng) -> RecordBatch {
+pub(crate) fn rows(rng: &mut Rng) -> RecordBatch {
     let floats = [-f64::NAN.abs(), f64::NEG_INFINITY, -1.0, -0.0, 0.0, 0.5, 1.0, 1.5, 2.0, f64::INFINITY, f64::NAN];
     let texts = ["", "a", "ab", "abc", "abd", "ac", "b", "B", "a_c", "a%"];
     let mut some = |n: u64| (rng.below(8) != 0).then(|| rng.below(n));
@@ -123,7 +123,7 @@ fn atom(rng: &mut Rng) -> String {
     }
 }
 
-fn condition(rng: &mut Rng, depth: u32) -> String {
+pub(crate) fn condition(rng: &mut Rng, depth: u32) -> String {
     match rng.below(if depth == 0 { 5 } else { 9 }) {
         0..=4 => atom(rng),
         5 => format!("NOT ({})", condition(rng, depth - 1)),
@@ -133,7 +133,7 @@ fn condition(rng: &mut Rng, depth: u32) -> String {
 }
 
 /// A query with something of the view in it.
-fn query(rng: &mut Rng, view: &str) -> String {
+pub(crate) fn query(rng: &mut Rng, view: &str) -> String {
     let more = condition(rng, 2);
     match rng.below(4) {
         0 => more,

@@ -24,6 +24,9 @@ fn bind(predicate: &str, bound_at_us: u64) -> crate::Result<BoundView> {
         version: 1,
         bound_at_us,
         made_at_us: bound_at_us,
+        mark: None,
+        published: None,
+        refresh_us: 0,
     };
     BoundView::new(&Arc::new(definition), &table, &Planner::new().state)
 }

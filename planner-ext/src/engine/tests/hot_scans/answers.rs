@@ -1,0 +1,269 @@
+//! With and without views the same answers: a table with hot views, its twin without, and everything that may happen to them.
+
+use arrow::array::ArrayRef;
+use terrace_tier_store::migrate::{Relocation, try_move};
+use terrace_tier_store::tier::TierId;
+
+use super::*;
+use crate::scan::tests::Rng;
+use crate::views::tests::soundness;
+
+const CHUNK_ROWS: u32 = 40;
+/// Most rows that come at once.
+const MOST_ROWS: u64 = 200;
+/// Views at a time.
+const VIEWS: u64 = 3;
+
+/// What a run of the test has seen.
+#[derive(Debug, Default)]
+struct Seen {
+    queries: usize,
+    changes: usize,
+    /// Chunks that scans left out.
+    left_out: u64,
+    /// Scans that were served.
+    hits: u64,
+}
+
+struct Twins {
+    server: Server,
+    rng: Rng,
+    lie: Lie,
+    seen: Seen,
+}
+
+impl Twins {
+    async fn new(seed: u64, lie: Lie) -> Self {
+        let mut twins = Self { server: Server::new(), rng: Rng(seed), lie, seen: Seen::default() };
+        let rows = twins.new_rows();
+        for table in ["t", "u"] {
+            let options = HashMap::from([("chunk_rows".to_owned(), CHUNK_ROWS.to_string())]);
+            let request = IngestRequest { schema: None, table: table.into(), mode: IngestMode::Create, options };
+            twins.server.ingest(request, rows.clone(), None).await.unwrap();
+        }
+        twins.begin();
+        twins
+    }
+
+    /// After each start of the server.
+    fn begin(&self) {
+        self.server.engine.hot_views.believe_all(self.lie == Lie::Implied);
+    }
+
+    fn new_rows(&mut self) -> RecordBatch {
+        let count = 1 + self.rng.below(MOST_ROWS) as usize;
+        soundness::rows(&mut self.rng).slice(0, count)
+    }
+
+    fn some<'a>(&mut self, from: &[&'a str]) -> &'a str {
+        from[self.rng.below(from.len() as u64) as usize]
+    }
+
+    /// Rows in order of their text, or what went wrong.
+    async fn answer(&self, sql: &str, parameters: Option<&RecordBatch>) -> Result<Vec<String>> {
+        let running = self.server.session.prepare(sql).await?.query(parameters.cloned()).await?;
+        let batches: Vec<RecordBatch> = running.stream.try_collect().await?;
+        Ok(crate::scan::tests::lines(&batches))
+    }
+
+    /// Asks both tables for which `@` stands; what fails without views may do so with them.
+    async fn ask(&mut self, sql: &str, parameters: Option<&RecordBatch>) -> Result<(), String> {
+        let Ok(expected) = self.answer(&sql.replace('@', "u"), parameters).await else { return Ok(()) };
+        let found = self.answer(&sql.replace('@', "t"), parameters).await.map_err(|e| format!("{sql}: {e}"))?;
+        self.seen.queries += 1;
+        match found == expected {
+            true => Ok(()),
+            false => {
+                Err(format!("{sql}\n  {parameters:?}\n  {} rows with views, {} without", found.len(), expected.len()))
+            }
+        }
+    }
+
+    /// Changes both, and compares all of their rows.
+    async fn change(&mut self, sql: &str) -> Result<(), String> {
+        let Ok(expected) = self.server.run(&sql.replace('@', "u")).await else { return Ok(()) };
+        let found = self.server.run(&sql.replace('@', "t")).await.map_err(|e| format!("{sql}: {e}"))?;
+        self.seen.changes += 1;
+        if found != expected {
+            return Err(format!("{sql}\n  changed {found} rows with views, {expected} without"));
+        }
+        self.ask("SELECT * FROM @", None).await.map_err(|e| format!("after {sql}: {e}"))
+    }
+
+    async fn view(&self, number: u64) -> Option<String> {
+        let sql = format!("SELECT predicate FROM system.hot_views WHERE view_name = 'v{number}'");
+        self.server.rows(&sql).await.pop()
+    }
+
+    async fn make_view(&mut self, number: u64) {
+        // Some conditions are refused: they hold for all rows, or for none.
+        for _ in 0..20 {
+            let condition = soundness::condition(&mut self.rng, 2);
+            let columns = self.some(&["*", "*", "k, a, b, s, f, g, d, t, m, x", "k, a, s"]);
+            let sql = format!("CREATE OR REPLACE HOT VIEW v{number} AS SELECT {columns} FROM t WHERE {condition}");
+            if self.server.run(&sql).await.is_ok() {
+                return;
+            }
+        }
+    }
+
+    async fn publish(&mut self, number: u64) {
+        if self.view(number).await.is_none() {
+            self.make_view(number).await;
+        }
+        if self.view(number).await.is_none() {
+            return;
+        }
+        if self.lie == Lie::No && self.rng.below(2) == 0 {
+            self.server.run(&format!("ALTER HOT VIEW v{number} REFRESH")).await.unwrap();
+        } else {
+            let (group, rng) = (1 + self.rng.below(20) as usize, &mut self.rng);
+            let ways = [Way::Apart, Way::Apart, Way::AsItIs, Way::May, Way::Unknown];
+            let way = || ways[rng.below(ways.len() as u64) as usize];
+            self.server.publish(&format!("v{number}"), self.lie, group, way);
+        }
+    }
+
+    async fn question(&mut self) -> Result<(), String> {
+        let number = self.rng.below(VIEWS);
+        let view = self.view(number).await.unwrap_or_else(|| "a = 3".into());
+        let condition = match self.rng.below(4) {
+            0 => view,
+            _ => soundness::query(&mut self.rng, &view),
+        };
+        let sql = match self.rng.below(6) {
+            0 => format!("SELECT k, a, s FROM @ WHERE {condition}"),
+            1 => format!("SELECT count(*), sum(b), min(s), max(d) FROM @ WHERE {condition}"),
+            2 => format!("SELECT k, count(*) FROM @ WHERE k IN (SELECT a FROM @ WHERE {condition}) GROUP BY k"),
+            3 => format!(
+                "SELECT p.a, p.n, q.n FROM (SELECT a, count(*) AS n FROM @ WHERE {condition} GROUP BY a) AS p \
+                 JOIN (SELECT k, count(*) AS n FROM @ GROUP BY k) AS q ON p.a = q.k"
+            ),
+            _ => format!("SELECT * FROM @ WHERE {condition}"),
+        };
+        self.ask(&sql, None).await
+    }
+
+    async fn with_parameters(&mut self) -> Result<(), String> {
+        let text = ["a", "ab", "abc", "b"][self.rng.below(4) as usize];
+        let columns: Vec<ArrayRef> = vec![
+            Arc::new(Int32Array::from(vec![self.rng.below(7) as i32])),
+            Arc::new(Int64Array::from(vec![self.rng.below(7) as i64])),
+            Arc::new(StringArray::from(vec![text])),
+        ];
+        let parameters = batch(["$1", "$2", "$3"].into_iter().zip(columns).collect());
+        let sql = self.some(&[
+            "SELECT * FROM @ WHERE a = $1 AND b >= $2 AND s <= $3",
+            "SELECT * FROM @ WHERE (a >= $1 OR b = $2) AND s = $3",
+            "SELECT k, b FROM @ WHERE k BETWEEN $1 AND 6 AND b <> $2 AND s <> $3",
+        ]);
+        self.ask(sql, Some(&parameters)).await
+    }
+
+    /// Brings some segments into memory, bits of marks among them, and some back.
+    fn place(&mut self) {
+        let store = self.server.engine.store();
+        let (tiers, home) = (store.memory_tiers(), store.ssd().as_ref());
+        let version = self.server.table("t").version();
+        for entry in version.chunks.iter() {
+            for (column, segment) in entry.chunk.segments.iter().enumerate() {
+                if segment.constant.is_some() || self.rng.below(3) > 0 {
+                    continue;
+                }
+                let here = segment.resident.load().as_ref().map(|resident| resident.tier.id());
+                let (up, down) = (TierId(0), TierId(tiers.len() as u8));
+                let (from, to) = here.map_or((down, up), |here| (here, down));
+                let _ = try_move(&tiers, home, &Relocation { chunk: Arc::clone(&entry.chunk), column, from, to });
+            }
+        }
+    }
+
+    async fn step(mut self) -> Result<Self, String> {
+        let rng = &mut self.rng;
+        match rng.below(40) {
+            0..=3 => {
+                let rows = self.new_rows();
+                for table in ["t", "u"] {
+                    self.server.append(table, rows.clone(), None).await.map_err(|e| e.to_string())?;
+                }
+            }
+            4..=6 => {
+                let rows = self.new_rows();
+                for table in ["t", "u"] {
+                    let table = self.server.table(table);
+                    self.server.engine.store().insert(&table, std::slice::from_ref(&rows)).unwrap();
+                }
+            }
+            7 => self.server.engine.store().seal(&self.server.table("t")).unwrap(),
+            8 => drop(self.server.run("OPTIMIZE t").await.map_err(|e| e.to_string())?),
+            9 | 10 => {
+                let condition = soundness::condition(rng, 1);
+                self.change(&format!("DELETE FROM @ WHERE ({condition}) AND k = {}", self.seen.queries % 7)).await?;
+            }
+            11..=13 => {
+                let condition = soundness::condition(rng, 1);
+                let set = self.some(&["a = 3", "b = b + 1", "s = 'ab'", "a = a % 3, f = 1.0", "d = NULL, x = NOT x"]);
+                self.change(&format!("UPDATE @ SET {set} WHERE ({condition}) AND a > 1")).await?;
+            }
+            14 | 15 => {
+                let number = rng.below(VIEWS);
+                self.make_view(number).await;
+            }
+            16 => {
+                let sql = format!("DROP HOT VIEW IF EXISTS v{}", rng.below(VIEWS));
+                self.server.run(&sql).await.map_err(|e| e.to_string())?;
+            }
+            17..=20 => {
+                let number = rng.below(VIEWS);
+                self.publish(number).await;
+            }
+            21 => self.place(),
+            22 if rng.below(3) == 0 => {
+                self.note();
+                self.server = self.server.restart().await;
+                self.begin();
+            }
+            23..=26 => self.with_parameters().await?,
+            _ => self.question().await?,
+        }
+        Ok(self)
+    }
+
+    /// Adds up what the server counted since it started.
+    fn note(&mut self) {
+        let tally = self.server.engine.view_tally();
+        self.seen.left_out += tally.pruned_chunks();
+        self.seen.hits += tally.hits();
+    }
+}
+
+/// Runs that many steps.
+async fn run(seed: u64, steps: usize, lie: Lie) -> Result<Seen, String> {
+    let mut twins = Twins::new(seed, lie).await;
+    for step in 0..steps {
+        twins = twins.step().await.map_err(|e| format!("seed {seed}, step {step}: {e}"))?;
+    }
+    twins.note();
+    Ok(twins.seen)
+}
+
+fn number(name: &str, usual: u64) -> u64 {
+    std::env::var(name).ok().and_then(|value| value.parse().ok()).unwrap_or(usual)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn answers_are_those_of_a_table_without_views() {
+    let (seed, steps) = (number("TERRACE_TEST_SEED", 56), number("TERRACE_TEST_STEPS", 600) as usize);
+    let seen = run(seed, steps, Lie::No).await.unwrap_or_else(|e| panic!("{e}"));
+    println!("seed {seed}: {seen:?}");
+    assert!(seen.left_out > 0 && seen.hits as usize * 20 > seen.queries, "views served next to nothing: {seen:?}");
+}
+
+/// What the test above is worth: it has to notice a check that believes anything, and marks that lie.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_check_or_marks_that_lie_are_noticed() {
+    for lie in [Lie::Implied, Lie::Marks] {
+        let told = run(number("TERRACE_TEST_SEED", 56), 600, lie).await.expect_err("a lie was not noticed");
+        println!("{lie:?}: {told}");
+    }
+}

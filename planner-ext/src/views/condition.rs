@@ -1,0 +1,77 @@
+//! The condition of a hot view, evaluated on rows and on the bounds of chunks.
+//!
+//! Rows for which it is NULL are none of the view. "No row" has to be sure, as scans leave such chunks out; "all rows" only
+//! means that nobody has to look, so there NULLs that an expression makes of other values may count as fulfilled.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, BooleanArray, UInt64Array};
+use datafusion::execution::session_state::SessionState;
+use datafusion::physical_expr::PhysicalExpr;
+
+use super::bound::BoundView;
+use crate::error::Result;
+use crate::scan::{RowFilter, ScanSource, may_have};
+
+/// A condition over the columns of a table.
+#[derive(Debug, Clone)]
+pub(crate) struct Condition {
+    conjuncts: Vec<Arc<dyn PhysicalExpr>>,
+    negation: Arc<dyn PhysicalExpr>,
+    filter: RowFilter,
+}
+
+/// What the bounds of a chunk say of a condition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Bounded {
+    /// No row fulfils it.
+    Nothing,
+    /// All rows fulfil it.
+    Everything,
+    /// Neither is sure.
+    Unsure,
+}
+
+impl Condition {
+    /// The condition of a view; functions mean what they mean in `state`.
+    ///
+    /// # Errors
+    /// When it cannot be planned.
+    pub(crate) fn new(view: &BoundView, state: &SessionState) -> Result<Self> {
+        let physical = |expr| state.create_physical_expr(expr, view.schema());
+        let conjuncts = view.exprs().iter().cloned().map(physical).collect::<Result<Vec<_>, _>>()?;
+        let filter = RowFilter::new(&conjuncts, view.schema().as_arrow())?;
+        Ok(Self { conjuncts, negation: physical(view.negation().clone())?, filter })
+    }
+
+    /// Positions of its columns.
+    pub(crate) fn columns(&self) -> &[usize] {
+        self.filter.columns()
+    }
+
+    /// The rows that fulfil it, without nulls; `values` are those of [`Condition::columns`], in that order.
+    ///
+    /// # Errors
+    /// When it fails on a value, such as a division by zero.
+    pub(crate) fn holds(&self, rows: usize, values: &[ArrayRef]) -> Result<BooleanArray> {
+        Ok(self.filter.passing(rows, values)?)
+    }
+
+    /// What is sure of each chunk of a version without reading it.
+    pub(crate) fn bounded(&self, source: &ScanSource) -> Vec<Bounded> {
+        let (some, others) =
+            (may_have(source, &self.conjuncts), may_have(source, std::slice::from_ref(&self.negation)));
+        let nulls: Vec<_> =
+            self.columns().iter().map(|column| source.version.statistics.column(*column).ok()).collect();
+        let has_none =
+            |counts: &UInt64Array, chunk| chunk < counts.len() && counts.is_valid(chunk) && counts.value(chunk) == 0;
+        let has_nulls =
+            |chunk| !nulls.iter().all(|bounds| bounds.is_some_and(|bounds| has_none(&bounds.null_counts, chunk)));
+        let judge = |(chunk, (some, others)): (usize, (bool, bool))| match (some, others) {
+            (false, _) => Bounded::Nothing,
+            (true, false) if !has_nulls(chunk) => Bounded::Everything,
+            _ => Bounded::Unsure,
+        };
+        some.into_iter().zip(others).enumerate().map(judge).collect()
+    }
+}

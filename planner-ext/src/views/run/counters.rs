@@ -1,0 +1,135 @@
+//! What runs did since the server started, and how far the one under way is.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use terrace_tier_store::store::Compacted;
+use terrace_tier_store::table::TableName;
+
+/// Counts of runs. All grow, but for [`RunCounters::chunks_left`].
+#[derive(Debug, Default)]
+pub struct RunCounters {
+    runs: AtomicU64,
+    failed: AtomicU64,
+    chunks_read: AtomicU64,
+    read_bytes: AtomicU64,
+    chunks_noted: AtomicU64,
+    chunks_in: AtomicU64,
+    chunks_out: AtomicU64,
+    written_bytes: AtomicU64,
+    chunks_left: AtomicU64,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    running: Option<TableName>,
+    errors: BTreeMap<TableName, String>,
+}
+
+impl RunCounters {
+    /// Runs that were over.
+    pub fn runs(&self) -> u64 {
+        self.runs.load(Ordering::Relaxed)
+    }
+
+    /// Runs that ended with an error.
+    pub fn failed(&self) -> u64 {
+        self.failed.load(Ordering::Relaxed)
+    }
+
+    /// Chunks whose columns of the condition were read.
+    pub fn chunks_read(&self) -> u64 {
+        self.chunks_read.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of these that came from the home tier.
+    pub fn read_bytes(&self) -> u64 {
+        self.read_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Chunks of which it was noted, as they lie, that all of their rows or none may be of a view.
+    pub fn chunks_noted(&self) -> u64 {
+        self.chunks_noted.load(Ordering::Relaxed)
+    }
+
+    /// Chunks replaced.
+    pub fn chunks_in(&self) -> u64 {
+        self.chunks_in.load(Ordering::Relaxed)
+    }
+
+    /// Chunks written for them.
+    pub fn chunks_out(&self) -> u64 {
+        self.chunks_out.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of these.
+    pub fn written_bytes(&self) -> u64 {
+        self.written_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Chunks that do not know the view of the run under way; 0 when there is none.
+    pub fn chunks_left(&self) -> u64 {
+        self.chunks_left.load(Ordering::Relaxed)
+    }
+
+    /// The view of the run under way.
+    pub(crate) fn running(&self) -> Option<TableName> {
+        self.state.lock().running.clone()
+    }
+
+    /// Why the latest run of a view failed; `None` when it did not.
+    pub(crate) fn error(&self, view: &TableName) -> Option<String> {
+        self.state.lock().errors.get(view).cloned()
+    }
+
+    /// A run of the view begins.
+    pub(crate) fn begin(&self, view: &TableName) {
+        self.state.lock().running = Some(view.clone());
+    }
+
+    /// It is over, or ended with an error, or early (`None`).
+    pub(crate) fn end(&self, view: &TableName, result: Option<Result<(), String>>) {
+        let mut state = self.state.lock();
+        state.running = None;
+        self.chunks_left.store(0, Ordering::Relaxed);
+        match result {
+            Some(Ok(())) => {
+                self.runs.fetch_add(1, Ordering::Relaxed);
+                state.errors.remove(view);
+            }
+            Some(Err(error)) => {
+                self.failed.fetch_add(1, Ordering::Relaxed);
+                state.errors.insert(view.clone(), error);
+            }
+            None => {}
+        }
+    }
+
+    pub(super) fn leave(&self, chunks: usize) {
+        self.chunks_left.store(chunks as u64, Ordering::Relaxed);
+    }
+
+    pub(super) fn read(&self, bytes: u64) {
+        self.chunks_read.fetch_add(1, Ordering::Relaxed);
+        self.read_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub(super) fn note(&self, chunks: u64) {
+        self.chunks_noted.fetch_add(chunks, Ordering::Relaxed);
+        let _ = self
+            .chunks_left
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| Some(left.saturating_sub(chunks)));
+    }
+
+    pub(super) fn write(&self, done: &Compacted) {
+        self.chunks_in.fetch_add(done.chunks_in, Ordering::Relaxed);
+        self.chunks_out.fetch_add(done.chunks_out, Ordering::Relaxed);
+        self.written_bytes.fetch_add(done.written_bytes, Ordering::Relaxed);
+        let replaced = done.chunks_in;
+        let _ = self
+            .chunks_left
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| Some(left.saturating_sub(replaced)));
+    }
+}
