@@ -93,7 +93,7 @@ impl Clients {
 
     /// All clients, one round after another until none is left; the same for all that are asked the same.
     fn rounds(&self, share: f64, count: usize, seed: u64) -> Result<Sample> {
-        let rounds = draw::rounds(self.shape, self.hot, (share, count), seed);
+        let rounds = draw::rounds(self.shape, &self.hot, (share, count), seed);
         let cold_bytes = || self.terrace.engine.store().ssd().counters().read_bytes.load(Ordering::Relaxed);
         let views = || (self.terrace.engine.view_tally().hits(), self.terrace.engine.view_tally().pruned_chunks());
         let (next, views_before, before, start) = (AtomicUsize::new(0), views(), cold_bytes(), Instant::now());
@@ -147,7 +147,8 @@ impl Clients {
         let session = &self.sessions[usize::from(views)];
         let (start, mut times) = (Instant::now(), Vec::with_capacity(count));
         for number in 0..count {
-            let order = 1 + number as i32 % (self.hot.order - 1);
+            let orders = &self.hot.orders.cold;
+            let order = orders.get(number % orders.len().max(1)).copied().unwrap_or_default();
             let sql = format!("EXPLAIN SELECT * FROM {TABLE} WHERE ol_o_id = {order} AND ol_d_id = 1 AND ol_w_id = 1");
             let start = Instant::now();
             self.terrace.runtime.block_on(async { digest(session.prepare(&sql).await?.query(None).await?).await })?;
