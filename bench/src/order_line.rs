@@ -14,6 +14,7 @@ use arrow::array::{ArrayRef, Decimal128Array, Int32Array, RecordBatch, StringArr
 use arrow::temporal_conversions::timestamp_us_to_datetime;
 use rand::distr::{Alphanumeric, SampleString};
 use rand::rngs::StdRng;
+use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 use terrace_tier_store::table::{TableDefinition, TableName};
 use terrace_tier_store::{Store, StoreOptions};
@@ -49,15 +50,41 @@ pub struct Shape {
     pub orders: i32,
 }
 
-/// What is hot: the newest orders, of equally many days in all districts, and the newest items.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What is hot: lines delivered lately, and those of some orders and of some items, drawn.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hot {
-    /// The first of the newest orders of a district.
+    /// The first order of a district that was delivered lately.
     pub order: i32,
-    /// When it was delivered, and all of the newest orders since.
+    /// When it was, and all orders since.
     pub delivered_us: i64,
-    /// The first of the newest items.
-    pub item: i32,
+    /// Orders that are looked up, in all districts.
+    pub orders: Split,
+    /// Items that are asked for.
+    pub items: Split,
+}
+
+/// Numbers from one on, told apart.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Split {
+    /// Those that are hot, ascending.
+    pub hot: Vec<i32>,
+    /// The others.
+    pub cold: Vec<i32>,
+}
+
+impl Split {
+    fn draw(of: i32, share: f64, rng: &mut StdRng) -> Self {
+        let mut all: Vec<i32> = (1..=of).collect();
+        all.shuffle(rng);
+        let mut hot = all.split_off(all.len() - (f64::from(of) * share).round() as usize);
+        hot.sort_unstable();
+        Self { hot, cold: all }
+    }
+
+    fn condition(&self, column: &str) -> String {
+        let hot: Vec<String> = self.hot.iter().map(i32::to_string).collect();
+        format!("{column} IN ({})", hot.join(", "))
+    }
 }
 
 impl Shape {
@@ -82,12 +109,17 @@ impl Shape {
         SPAN_S / i64::from(self.orders)
     }
 
-    /// What is hot where the hot lines are this share of all: by order, by item, or both.
+    /// What is hot where the hot lines are this share of all: by date, by order, by item, by two of them or all.
     pub fn hot(self, share: f64) -> Hot {
-        let each = 1.0 - (1.0 - share).sqrt();
-        let newest = |of: i32| of - (f64::from(of) * each).round() as i32 + 1;
-        let order = newest(self.orders);
-        Hot { order, delivered_us: self.delivered_us(order), item: newest(ITEMS) }
+        let each = 1.0 - (1.0 - share).cbrt();
+        let mut rng = StdRng::seed_from_u64(SEED + 1);
+        let order = self.orders - (f64::from(self.orders) * each).round() as i32 + 1;
+        Hot {
+            order,
+            delivered_us: self.delivered_us(order),
+            orders: Split::draw(self.orders, each, &mut rng),
+            items: Split::draw(ITEMS, each, &mut rng),
+        }
     }
 
     /// All lines of a district.
@@ -145,15 +177,14 @@ impl Lines {
 impl Hot {
     /// A name and a definition for each of the hot views: few columns of many rows by time (the paper's listing 1) and by item,
     /// all columns by order (listing 2).
-    pub fn views(self) -> Result<[(&'static str, String); 3]> {
-        let Self { order, delivered_us, item } = self;
-        let since = timestamp_us_to_datetime(delivered_us).ok_or_else(|| Error::failed("a time out of range"))?;
+    pub fn views(&self) -> Result<[(&'static str, String); 3]> {
+        let since = timestamp_us_to_datetime(self.delivered_us).ok_or_else(|| Error::failed("a time out of range"))?;
         let view = |columns: &str, condition: String| format!("SELECT {columns} FROM {TABLE} WHERE {condition}");
         let recent = "ol_w_id, ol_number, ol_quantity, ol_amount, ol_delivery_d";
         Ok([
-            ("new_items", view("ol_i_id, ol_amount", format!("ol_i_id >= {item}"))),
+            ("hot_items", view("ol_i_id, ol_amount", self.items.condition("ol_i_id"))),
             ("delivered_lately", view(recent, format!("ol_delivery_d >= TIMESTAMP '{since}'"))),
-            ("new_orders", view("*", format!("ol_o_id >= {order}"))),
+            ("hot_orders", view("*", self.orders.condition("ol_o_id"))),
         ])
     }
 }
@@ -231,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn the_hot_lines_are_the_share_asked_for_and_new_orders_are_those_delivered_lately() {
+    fn the_hot_lines_are_the_share_asked_for() {
         let shape = Shape { warehouses: 1, orders: 1000 };
         for share in [0.1, 0.2] {
             let hot = shape.hot(share);
@@ -242,17 +273,23 @@ mod tests {
             let delivered = delivered.as_primitive::<TimestampMicrosecondType>().values();
             let rows = 0..batch.num_rows();
             assert!(rows.clone().all(|r| (orders[r] >= hot.order) == (delivered[r] >= hot.delivered_us)));
-            let found = rows.filter(|r| orders[*r] >= hot.order || items[*r] >= hot.item).count();
-            let found = found as f64 / batch.num_rows() as f64;
+            let is_hot = |r: &usize| {
+                let listed = |split: &Split, value: i32| split.hot.binary_search(&value).is_ok();
+                orders[*r] >= hot.order || listed(&hot.orders, orders[*r]) || listed(&hot.items, items[*r])
+            };
+            let found = rows.filter(is_hot).count() as f64 / batch.num_rows() as f64;
             assert!((found - share).abs() < 0.02, "{share}: {found}");
+            assert_eq!(hot.items.hot.len() + hot.items.cold.len(), ITEMS as usize);
         }
     }
 
     #[test]
-    fn views_name_their_bounds() {
-        let views = Shape::of(1.0).hot(0.1).views().unwrap().map(|(_, sql)| sql);
-        assert_eq!(views[0], "SELECT ol_i_id, ol_amount FROM order_line WHERE ol_i_id >= 94869");
-        assert!(views[1].ends_with("WHERE ol_delivery_d >= TIMESTAMP '2014-08-20 20:14:24'"), "{}", views[1]);
-        assert_eq!(views[2], "SELECT * FROM order_line WHERE ol_o_id >= 2847");
+    fn views_name_what_is_hot() {
+        let hot = Shape::of(1.0).hot(0.1);
+        let views = hot.views().unwrap().map(|(_, sql)| sql);
+        assert!(views[0].starts_with("SELECT ol_i_id, ol_amount FROM order_line WHERE ol_i_id IN ("));
+        assert_eq!(views[0].matches(", ").count(), 1 + hot.items.hot.len() - 1);
+        assert!(views[1].ends_with("WHERE ol_delivery_d >= TIMESTAMP '2014-10-02 10:14:24'"), "{}", views[1]);
+        assert!(views[2].starts_with("SELECT * FROM order_line WHERE ol_o_id IN ("), "{}", views[2]);
     }
 }

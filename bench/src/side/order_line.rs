@@ -1,7 +1,8 @@
 //! Clients of ORDER_LINE in this process, all at once.
 //!
 //! Requests: `views` makes the hot views and waits for their tiering runs; `rounds SHARE COUNT SEED` answers rounds of queries, of
-//! which a share asks for hot lines only; `plan COUNT` plans a query of cold lines; others are those of a store's side.
+//! which a share asks for hot lines only; `plan COUNT on|off` plans a query of cold lines, views on or off; others are those of
+//! a store's side.
 
 mod draw;
 
@@ -32,7 +33,8 @@ const CLIENTS: usize = 7;
 pub struct Clients {
     terrace: Terrace,
     clients: Vec<Client>,
-    session: Arc<Session>,
+    /// Without hot views, and with.
+    sessions: [Arc<Session>; 2],
     shape: Shape,
     hot: Hot,
 }
@@ -62,8 +64,9 @@ impl Clients {
             Ok::<_, Error>(Client { statements: [a?, b?, c?, d?], _session: session })
         };
         let clients = (0..CLIENTS).map(client).collect::<Result<_>>()?;
-        let session = terrace.engine.open_session("plans");
-        Ok(Self { terrace, clients, session, shape, hot: shape.hot(hot) })
+        let sessions = ["plans without", "plans"].map(|name| terrace.engine.open_session(name));
+        sessions[0].set_option("terrace.hot_views", Some("false"))?;
+        Ok(Self { terrace, clients, sessions, shape, hot: shape.hot(hot) })
     }
 
     /// Makes the views; each statement to refresh one ends when all chunks know its rows.
@@ -90,9 +93,10 @@ impl Clients {
 
     /// All clients, one round after another until none is left; the same for all that are asked the same.
     fn rounds(&self, share: f64, count: usize, seed: u64) -> Result<Sample> {
-        let rounds = draw::rounds(self.shape, self.hot, (share, count), seed);
+        let rounds = draw::rounds(self.shape, &self.hot, (share, count), seed);
         let cold_bytes = || self.terrace.engine.store().ssd().counters().read_bytes.load(Ordering::Relaxed);
-        let (next, before, start) = (AtomicUsize::new(0), cold_bytes(), Instant::now());
+        let views = || (self.terrace.engine.view_tally().hits(), self.terrace.engine.view_tally().pruned_chunks());
+        let (next, views_before, before, start) = (AtomicUsize::new(0), views(), cold_bytes(), Instant::now());
         let work = |client: &Client| {
             let mut tally = Tally::default();
             loop {
@@ -109,11 +113,13 @@ impl Clients {
             threads.into_iter().map(|thread| thread.join().map_err(lost)?).collect::<Result<Vec<Tally>>>()
         })?;
         let ms = ms_since(start);
-        let cold = cold_bytes() - before;
+        let (cold, (hits, pruned)) = (cold_bytes() - before, views());
         let all = all.iter().fold(Tally::default(), Tally::and);
         let sample = Sample::new(ms)
             .with("cold_bytes", cold as f64)
             .with("rows", all.rows as f64)
+            .with("views_hits", (hits - views_before.0) as f64)
+            .with("views_pruned_chunks", (pruned - views_before.1) as f64)
             // Small enough to be exact in JSON.
             .with("digest", (all.digest >> 16) as f64);
         Ok(all.add_to(sample))
@@ -137,15 +143,15 @@ impl Clients {
     }
 
     /// Median time to plan a query by key of cold lines, as text: what no view serves but all are held against.
-    fn plan(&self, count: usize) -> Result<Sample> {
+    fn plan(&self, count: usize, views: bool) -> Result<Sample> {
+        let session = &self.sessions[usize::from(views)];
         let (start, mut times) = (Instant::now(), Vec::with_capacity(count));
         for number in 0..count {
-            let order = 1 + number as i32 % (self.hot.order - 1);
+            let orders = &self.hot.orders.cold;
+            let order = orders.get(number % orders.len().max(1)).copied().unwrap_or_default();
             let sql = format!("EXPLAIN SELECT * FROM {TABLE} WHERE ol_o_id = {order} AND ol_d_id = 1 AND ol_w_id = 1");
             let start = Instant::now();
-            self.terrace
-                .runtime
-                .block_on(async { digest(self.session.prepare(&sql).await?.query(None).await?).await })?;
+            self.terrace.runtime.block_on(async { digest(session.prepare(&sql).await?.query(None).await?).await })?;
             times.push(ms_since(start) * 1e3);
         }
         Ok(Sample::new(ms_since(start)).with("median_us", median(&times)))
@@ -178,8 +184,10 @@ impl Tally {
         self
     }
 
-    /// Mean latencies, by kind.
-    fn add_to(&self, mut sample: Sample) -> Sample {
+    /// Hot queries, and mean latencies by kind.
+    fn add_to(&self, sample: Sample) -> Sample {
+        let hot: u64 = self.spent.iter().map(|[_, (hot, _)]| *hot).sum();
+        let mut sample = sample.with("hot_queries", hot as f64);
         for (kind, by_hot) in Kind::ALL.into_iter().zip(&self.spent) {
             for ((count, ms), name) in by_hot.iter().zip(["cold", "hot"]) {
                 if *count > 0 {
@@ -197,7 +205,7 @@ impl Side for Clients {
         let bad = || unknown(op);
         match words.as_slice() {
             ["views"] => self.views(),
-            ["plan", count] => self.plan(count.parse().map_err(|_| bad())?),
+            ["plan", count, views @ ("on" | "off")] => self.plan(count.parse().map_err(|_| bad())?, *views == "on"),
             ["rounds", share, count, seed] => {
                 let (share, count) = (share.parse().map_err(|_| bad())?, count.parse().map_err(|_| bad())?);
                 self.rounds(share, count, seed.parse().map_err(|_| bad())?)

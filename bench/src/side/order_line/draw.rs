@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Int32Array, RecordBatch, TimestampMicrosecondArray};
 use rand::rngs::StdRng;
-use rand::seq::SliceRandom;
+use rand::seq::{IndexedRandom, SliceRandom};
 use rand::{Rng, SeedableRng};
 
 use crate::error::Result;
-use crate::order_line::{DISTRICTS, Hot, ITEMS, Shape};
+use crate::order_line::{DISTRICTS, Hot, Shape, Split};
 use crate::side::parameters;
 
 /// Queries of a round by key.
@@ -83,25 +83,21 @@ impl Query {
         }
     }
 
-    fn draw(kind: Kind, hot: bool, shape: Shape, bounds: Hot, rng: &mut StdRng) -> Self {
-        let between = |rng: &mut StdRng, bound: i32, all: i32| match hot {
-            true => rng.random_range(bound..=all),
-            false => rng.random_range(1..bound),
+    fn draw((kind, hot): (Kind, bool), shape: Shape, bounds: &Hot, rng: &mut StdRng) -> Self {
+        let listed = |rng: &mut StdRng, of: &Split| {
+            let from = if hot { &of.hot } else { &of.cold };
+            from.choose(rng).copied().unwrap_or_default()
         };
-        let order = between(rng, bounds.order, shape.orders);
-        let item = between(rng, bounds.item, ITEMS);
-        let numbers = [
-            if kind == Kind::Item { item } else { order },
-            rng.random_range(1..=DISTRICTS),
-            rng.random_range(1..=shape.warehouses),
-        ];
-        Self { kind, hot, numbers, time_us: shape.delivered_us(order) }
+        let number = if kind == Kind::Item { listed(rng, &bounds.items) } else { listed(rng, &bounds.orders) };
+        let numbers = [number, rng.random_range(1..=DISTRICTS), rng.random_range(1..=shape.warehouses)];
+        let since = if hot { rng.random_range(bounds.order..=shape.orders) } else { rng.random_range(1..bounds.order) };
+        Self { kind, hot, numbers, time_us: shape.delivered_us(since) }
     }
 }
 
 /// So many rounds; of the queries of analysis and of those by key each the share asks for hot lines only, to the nearest whole
 /// number, in an order that is drawn.
-pub fn rounds(shape: Shape, bounds: Hot, (share, count): (f64, usize), seed: u64) -> Vec<Vec<Query>> {
+pub fn rounds(shape: Shape, bounds: &Hot, (share, count): (f64, usize), seed: u64) -> Vec<Vec<Query>> {
     let mut rng = StdRng::seed_from_u64(seed);
     let deck = |of: usize, rng: &mut StdRng| {
         let hot = (of as f64 * share).round() as usize;
@@ -114,7 +110,7 @@ pub fn rounds(shape: Shape, bounds: Hot, (share, count): (f64, usize), seed: u64
         let first = [Kind::Pricing, Kind::Warehouse, Kind::Item].into_iter().zip(analysis.by_ref());
         let mut drawn: Vec<(Kind, bool)> = first.collect();
         drawn.extend(by_key.by_ref().take(BY_KEY).map(|hot| (Kind::Order, hot)));
-        drawn.into_iter().map(|(kind, hot)| Query::draw(kind, hot, shape, bounds, &mut rng)).collect()
+        drawn.into_iter().map(|drawn| Query::draw(drawn, shape, bounds, &mut rng)).collect()
     };
     (0..count).map(|_| round()).collect()
 }
@@ -127,7 +123,7 @@ mod tests {
     fn rounds_have_the_share_asked_for_and_are_drawn_again_alike() {
         let shape = Shape::of(0.02);
         let bounds = shape.hot(0.1);
-        let drawn = rounds(shape, bounds, (0.65, 20), 3);
+        let drawn = rounds(shape, &bounds, (0.65, 20), 3);
         assert_eq!(drawn.len(), 20);
         for round in &drawn {
             let kinds: Vec<Kind> = round.iter().take(4).map(|query| query.kind).collect();
@@ -137,11 +133,14 @@ mod tests {
         let hot = |by_key: bool| all.iter().filter(|q| q.hot && (q.kind == Kind::Order) == by_key).count();
         assert_eq!((hot(false), hot(true)), (39, 1300));
         for query in all {
-            let bound = if query.kind == Kind::Item { bounds.item } else { bounds.order };
-            assert_eq!(query.numbers[0] >= bound, query.hot, "{query:?}");
-            assert!(query.kind == Kind::Item || (query.time_us >= bounds.delivered_us) == query.hot, "{query:?}");
+            let hot = match query.kind {
+                Kind::Pricing | Kind::Warehouse => query.time_us >= bounds.delivered_us,
+                Kind::Item => bounds.items.hot.contains(&query.numbers[0]),
+                Kind::Order => bounds.orders.hot.contains(&query.numbers[0]),
+            };
+            assert_eq!(hot, query.hot, "{query:?}");
         }
-        assert_eq!(drawn, rounds(shape, bounds, (0.65, 20), 3));
-        assert_ne!(drawn, rounds(shape, bounds, (0.65, 20), 4));
+        assert_eq!(drawn, rounds(shape, &bounds, (0.65, 20), 3));
+        assert_ne!(drawn, rounds(shape, &bounds, (0.65, 20), 4));
     }
 }
