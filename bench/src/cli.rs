@@ -22,7 +22,7 @@ Examples:
   terrace-bench run P1                               TPC-H in DRAM against DataFusion's memory tables
   terrace-bench run tpch-duckdb --scale 5 --json duckdb.json
   terrace-bench run P3 P7 P8 --scale 1,10 --report report/
-  terrace-bench run all --quick --report report/     everything, small, in less than 50 s
+  terrace-bench run all --quick --report report/     everything, small, in about a minute
 "
 )]
 struct Cli {
@@ -52,7 +52,7 @@ struct RunOptions {
     /// Scale factor of TPC-H, instead of the one that each figure asks for; several run one after the other
     #[arg(long, value_name = "SF[,SF..]", value_delimiter = ',')]
     scale: Vec<f64>,
-    /// Small data and few runs: all together end within 50 s, and show the order of magnitude only
+    /// Small data and few runs: all together end in about a minute, and show the order of magnitude only
     #[arg(long)]
     quick: bool,
     /// Measured rounds, after one to warm up
