@@ -24,6 +24,7 @@ mod ddl;
 mod hot_scans;
 mod hot_views;
 mod keys;
+mod mining;
 mod placement;
 mod words;
 

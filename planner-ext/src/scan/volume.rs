@@ -1,0 +1,38 @@
+//! What scans read, for those who learn from them.
+
+use std::sync::Arc;
+
+use datafusion::physical_expr::PhysicalExpr;
+
+use super::exec::ScanConfig;
+use super::source::ScanSource;
+use super::statistics::scan_statistics;
+use crate::views::Volume;
+
+/// Chunks that are measured; where there are more, these stand for all.
+const MEASURED_CHUNKS: usize = 256;
+
+/// Rows of some chunks, and bytes of `columns` in them.
+pub(super) fn volume(source: &ScanSource, chunks: &[u32], columns: &[usize]) -> Volume {
+    let step = chunks.len().div_ceil(MEASURED_CHUNKS).max(1);
+    let (mut volume, mut measured) = (Volume::default(), 0_usize);
+    for entry in chunks.iter().step_by(step).filter_map(|chunk| source.chunk(*chunk)) {
+        let segments = columns.iter().filter_map(|column| entry.chunk.columns().get(*column));
+        let stored = segments.filter(|segment| segment.constant.is_none());
+        volume.rows += entry.live_rows() as f64;
+        volume.bytes += stored.map(|segment| segment.home.len).sum::<u64>() as f64;
+        measured += 1;
+    }
+    let scale = chunks.len() as f64 / measured.max(1) as f64;
+    Volume { rows: volume.rows * scale, bytes: volume.bytes * scale }
+}
+
+impl ScanSource {
+    /// Rows that are expected to pass `filters`, over the table's schema, and bytes of the chunks whose bounds let some pass.
+    pub(crate) fn outlook(self: &Arc<Self>, filters: Vec<Arc<dyn PhysicalExpr>>) -> Option<Volume> {
+        let config = ScanConfig::new(Arc::clone(self), Vec::new(), filters, None, 1);
+        let rows = scan_statistics(&config).ok()?.num_rows.get_value().map(|rows| *rows as f64)?;
+        let columns: Vec<usize> = (0..self.table.schema().fields().len()).collect();
+        Some(Volume { rows, bytes: volume(self, &config.chunks, &columns).bytes })
+    }
+}
