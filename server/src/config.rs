@@ -282,7 +282,8 @@ section! {
 section! {
     /// Compaction.
     pub struct CompactionConfig {
-        /// Bytes of chunk files per second that the background task writes at most. 0: only `OPTIMIZE` compacts.
+        /// Bytes of chunk files per second that the background task writes at most, and that background runs of hot views read
+        /// and write. 0: only `OPTIMIZE` compacts, and hot views run on `REFRESH` only.
         pub rate_limit: Size = Size::Bytes(64 << 20),
     }
 }

@@ -111,6 +111,7 @@ fn engine_options(config: &Config, plan: &MemoryPlan, threads: usize, cpu: tokio
             most_views: config.hot_views.most_mined,
             retire_after: config.hot_views.retire_after,
         },
+        hot_view_bytes_per_s: config.compaction.rate_limit.resolve(1 << 30),
         ..EngineOptions::new(config.data_dir.join("spill"), cpu)
     }
 }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use prometheus::proto::{Bucket, Counter, Gauge, Histogram, LabelPair, Metric, MetricFamily, MetricType};
 use terrace_flight::{FlightMetrics, OperationSnapshot};
-use terrace_planner_ext::engine::{DURATION_BUCKETS_US, Engine, Outcome, StatementKind, StatementState};
+use terrace_planner_ext::engine::{DURATION_BUCKETS_US, Engine, Outcome, RunCounters, StatementKind, StatementState};
 use terrace_tier_store::Store;
 use terrace_tier_store::heat::Pattern;
 use terrace_tier_store::heat::access::AccessTotal;
@@ -166,6 +166,26 @@ pub fn statements(out: &mut Exposition, engine: &Engine) {
     out.counter("terrace_hot_view_pruned_chunks_total", help, views.pruned_chunks() as f64);
     let help = "Bytes at home of the columns that they would have read of these.";
     out.counter("terrace_hot_view_saved_bytes_total", help, views.saved_bytes() as f64);
+    hot_view_runs(out, engine.view_runs());
+}
+
+fn hot_view_runs(out: &mut Exposition, runs: &RunCounters) {
+    let ended = [("done", runs.runs()), ("failed", runs.failed())];
+    let ended = ended.map(|(outcome, count)| (vec![("outcome", outcome)], count as f64));
+    out.counters("terrace_hot_view_runs_total", "Runs of hot views that were over.", ended);
+    let help = "Chunks that do not know the view of the run under way; 0 when there is none.";
+    out.gauge("terrace_hot_view_run_chunks_left", help, runs.chunks_left() as f64);
+    let help = "Chunks whose columns of the condition were read.";
+    out.counter("terrace_hot_view_run_chunks_read_total", help, runs.chunks_read() as f64);
+    let help = "Chunks of which it was noted, as they lie, that all rows or none may be of a view.";
+    out.counter("terrace_hot_view_run_chunks_noted_total", help, runs.chunks_noted() as f64);
+    let help = "Chunks replaced by others in which rows of views lie together.";
+    out.counter("terrace_hot_view_run_chunks_in_total", help, runs.chunks_in() as f64);
+    out.counter("terrace_hot_view_run_chunks_out_total", "Chunks written for them.", runs.chunks_out() as f64);
+    let help = "Bytes of columns of conditions that came from the home tier.";
+    out.counter("terrace_hot_view_run_read_bytes_total", help, runs.read_bytes() as f64);
+    let help = "Bytes of chunks that runs wrote.";
+    out.counter("terrace_hot_view_run_written_bytes_total", help, runs.written_bytes() as f64);
 }
 
 /// Tiers: budgets, use, accesses by pattern.

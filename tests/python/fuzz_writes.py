@@ -2,7 +2,7 @@
 
     python tests/python/fuzz_writes.py --seconds 3600 --seed 7
 
-Segments move between the statements (budgets change, epochs run), deltas are sealed because chunks are small, and the
+Segments move between the statements (budgets change, epochs run), hot views come, are refreshed and go, deltas are sealed because chunks are small, and the
 server is stopped, killed and started again. A difference ends the run with the seed and the statements that led to it.
 """
 
@@ -29,6 +29,8 @@ class Workload:
 
     def __init__(self, seed):
         self.draw = random.Random(seed)
+        #: Conditions of hot views that there are, or were not long ago.
+        self.viewed = {"a": [], "b": []}
 
     def number(self):
         return "NULL" if self.draw.random() < 0.1 else str(self.draw.randrange(60))
@@ -117,6 +119,37 @@ class Workload:
             "UNPIN", "DROP PLACEMENT RULES",
         ])
 
+    def plain(self, n, m):
+        """A condition on single rows; those of queries and of hot views often imply each other."""
+        return self.draw.choice([
+            f"k < {n}", f"k <= {n % 10}", f"x BETWEEN {n} AND {n + 15}", f"x = {n}", f"s = 's{m}'", f"s IN ('s{m}', 's3', 'u1')",
+            "s IS NULL", f"k % 7 = {n % 7}", f"x > {n} AND s IS NOT NULL", f"k = {n % 5} OR s = 's{m}'", f"s LIKE 's1%' AND k > {m}",
+            f"NOT (k BETWEEN 3 AND {n})", f"k IN ({m}, {m + 1}, {n}) OR x IS NULL",
+        ])
+
+    def asked(self):
+        t, o = self.tables()
+        plain = self.plain(self.draw.randrange(60), self.draw.randrange(20))
+        condition = self.draw.choice([plain, *self.viewed[t]])
+        if self.draw.random() < 0.5:
+            condition = f"({condition}) AND ({self.plain(self.draw.randrange(60), self.draw.randrange(20))})"
+        join = f" JOIN {o} AS other ON other.k = {t}.k AND other.k < {self.draw.randrange(9)}" if self.draw.random() < 0.2 else ""
+        condition = re.sub(r"\b([kxs])\b(?!')", rf"{t}.\1", condition)
+        return f"SELECT count(*), sum({t}.k), sum({t}.x), count({t}.s) FROM {t}{join} WHERE {condition}"
+
+    def view(self):
+        """A statement on hot views; it changes no row."""
+        t, _ = self.tables()
+        columns = self.draw.choice(["*", "*", "k, x, s", "k, s"])
+        condition = self.plain(self.draw.randrange(60), self.draw.randrange(20))
+        name = f"{t}{self.draw.randrange(3)}"
+        self.viewed[t] = [*self.viewed[t][-3:], condition]
+        return self.draw.choice([
+            f"CREATE OR REPLACE HOT VIEW {name} AS SELECT {columns} FROM {t} WHERE {condition}",
+            f"ALTER HOT VIEW IF EXISTS {name} REFRESH", f"ALTER HOT VIEW IF EXISTS {name} REFRESH",
+            f"ALTER HOT VIEW IF EXISTS {name} REFRESH", f"DROP HOT VIEW IF EXISTS {name}",
+        ])
+
     def change(self):
         kinds = [self.insert, self.delete, self.update, self.merge]
         return self.draw.choices(kinds, weights=[4, 2, 3, 2])[0]()
@@ -182,6 +215,10 @@ class Pair:
             count = execute(self.cursor, f"SELECT count(*), count(x), min(k), max(k) FROM {name}")
             if count != self.duck.execute(f"SELECT count(*), count(x), min(k), max(k) FROM {name}").fetchall():
                 self.fail(f"{name}: the counts differ: {count}")
+        for question in [self.workload.asked() for _ in range(3)]:
+            expected, found = self.duck.execute(question).fetchall(), execute(self.cursor, question)
+            if found != expected:
+                self.fail(f"{question}: {found}, DuckDB says {expected}")
 
     def transaction(self):
         for system in (self.duck.execute, lambda sql: execute(self.cursor, sql)):
@@ -213,13 +250,20 @@ class Pair:
             execute(self.cursor, f"OPTIMIZE {self.draw.choice(['a', 'b'])}")
         self.server.epoch()
 
+    def views(self):
+        for sql in [self.workload.view() for _ in range(self.draw.randrange(1, 4))]:
+            self.log.append(sql)
+            execute(self.cursor, sql)
+
     def step(self):
         kind = self.draw.random()
         if kind < 0.12:
             self.transaction()
         elif kind < 0.2:
             self.place()
-        elif kind < 0.21:
+        elif kind < 0.3:
+            self.views()
+        elif kind < 0.31:
             self.log.append("-- restart")
             self.reopen()
         else:

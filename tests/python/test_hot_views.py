@@ -1,8 +1,10 @@
 """Hot views on a real server: over Flight SQL, after a kill, from a backup, with a table that is loaded anew."""
 
+import urllib.request
+
 import pytest
 
-from helpers import numbers
+from helpers import eventually, numbers
 from server import Server, terrace
 
 SHOWN = "select view_name, predicate, version, problem from system.hot_views order by view_name"
@@ -53,3 +55,58 @@ def test_queries_with_hot_views_answer_as_before(tmp_path):
             server.query("alter table t rename column k to key")
         server.query("drop table t")
         assert views(server) == []
+
+
+SCATTERED = ("create table o with (chunk_rows = 5000) as select value as id, value * 7919 % 10000 as customer, "
+             "case when value * 104729 % 500 = 7 then 'open' else 'done' end as status from generate_series(0, 199999)")
+ASKED = "select count(*) as n, sum(id) as ids from o where status = 'open' or customer in (77, 777)"
+
+
+def test_a_run_puts_scattered_rows_together_while_a_server_works(tmp_path):
+    def answers(server):
+        with server.connect() as connection, connection.cursor() as cursor:
+            found = []
+            for setting in ["set terrace.hot_views = false", "reset terrace.hot_views"]:
+                cursor.execute(setting)
+                cursor.execute(ASKED)
+                found.append(cursor.fetch_arrow_table().to_pylist())
+        assert found[0] == found[1]
+        return found[0][0]
+
+    def view(server):
+        return server.query("select * from system.hot_views").to_pylist()[0]
+
+    with Server(tmp_path / "data") as server:
+        server.query(SCATTERED)
+        before = answers(server)
+        create = "create hot view few as select * from o where status = 'open' or customer in (77, 777)"
+        told = server.query(f"explain {create}").to_pylist()[0]
+        assert told["chunks"] == told["chunks_some"] == told["chunks_to_rewrite"] == 40 and told["rows_read_then"] < 1000
+        server.query(create)
+        eventually(lambda: view(server)["state"] == "published", 60)
+        known = view(server)
+        assert known["unknown_chunks"] == 0 and known["hot_chunks"] <= 2 and known["rows"] == told["rows_read_then"]
+        assert known["chunks"] == told["chunks_to_write"]
+        assert answers(server) == before
+        assert view(server)["pruned_chunks"] >= 40
+        with urllib.request.urlopen(f"http://{server.http}/metrics") as answer:
+            metrics = answer.read().decode()
+        assert 'terrace_hot_view_runs_total{outcome="done"} 1' in metrics
+        server.query("insert into o select value, 77, 'new' from generate_series(200000, 207999)")
+        server.query("delete from o where id % 7 = 0")
+        server.query("optimize o")
+        after = answers(server)
+        assert after["n"] > before["n"] and view(server)["unknown_chunks"] > 0
+        server.kill()
+    with Server(tmp_path / "data") as server:
+        # Chunks that do not know the view are looked at after a start.
+        eventually(lambda: view(server)["unknown_chunks"] == 0, 60)
+        assert answers(server) == after
+        server.query("alter hot view few refresh")
+        known = view(server)
+        assert (known["state"], known["published_version"], known["last_error"]) == ("published", 2, None)
+        assert answers(server) == after
+        server.query("drop hot view few")
+        assert answers(server) == after
+        segments = server.query("select count(*) as n from system.segments where column_name like 'hot view mark%'")
+        assert segments.to_pylist() == [{"n": 0}]

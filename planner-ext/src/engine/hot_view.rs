@@ -12,7 +12,7 @@
 //!
 //! A hot view is no relation: it names rows of one table and lies in the table's schema, among names of its own.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -297,7 +297,11 @@ pub(super) async fn run(session: &Session, ticket: &Ticket, command: &HotViewCom
             let Some(definition) = definition(session, &snapshot, create, &views)? else { return Ok(0) };
             let stored = move || {
                 writer.bind(&Arc::new(definition.clone()))?;
-                writer.put(&definition).map(|()| 0)
+                writer.put(&definition)?;
+                if definition.version > 1 {
+                    writer.forget_unknown(&definition.table);
+                }
+                Ok(0)
             };
             let stored = engine.blocking(stored).await;
             engine.runs.wake();
@@ -311,10 +315,9 @@ pub(super) async fn run(session: &Session, ticket: &Ticket, command: &HotViewCom
             let found: Vec<Arc<Definition>> =
                 names.iter().filter_map(|name| views.get(name)).map(|status| Arc::clone(&status.definition)).collect();
             let remove = move || {
-                for view in &found {
-                    writer.remove(&view.name)?;
-                    writer.forget(&view.table, view.marks());
-                }
+                found.iter().try_for_each(|view| writer.remove(&view.name).map(drop))?;
+                let tables: BTreeSet<&TableName> = found.iter().map(|view| &view.table).collect();
+                tables.into_iter().for_each(|table| writer.forget_unknown(table));
                 Ok(0)
             };
             engine.blocking(remove).await

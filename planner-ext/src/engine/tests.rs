@@ -21,6 +21,7 @@ use terrace_tier_store::{Store, StoreOptions};
 use super::*;
 
 mod ddl;
+mod hot_runs;
 mod hot_scans;
 mod hot_views;
 mod keys;
@@ -60,6 +61,11 @@ impl Server {
 
     /// Stops, and starts again on the same folder.
     async fn restart(self) -> Self {
+        self.restart_with(|_| {}).await
+    }
+
+    /// The same with other options.
+    async fn restart_with(self, change: impl FnOnce(&mut EngineOptions)) -> Self {
         let Self { engine, session, dir } = self;
         engine.close_session(session.id());
         engine.store().close().unwrap();
@@ -74,7 +80,7 @@ impl Server {
             attempts += 1;
             tokio::time::sleep(Duration::from_millis(50)).await;
         };
-        Self::over(store, dir, |_| {})
+        Self::over(store, dir, change)
     }
 
     async fn run(&self, sql: &str) -> Result<u64> {

@@ -181,7 +181,7 @@ impl Engine {
             views.runs().begin(&definition.name);
             let result = run_to_end(&views, &definition, views.runs(), &pace);
             if !views.is_current(&definition) {
-                views.forget(&definition.table, definition.mark);
+                views.forget_unknown(&definition.table);
             }
             let ended = match &result {
                 Ok(()) => Some(Ok(())),
@@ -203,7 +203,7 @@ impl Engine {
         let at_us = self.clock.unix_us();
         let mut next = now.as_ref().clone();
         let published = Published { mark, version: ran.version, bound_at_us: ran.bound_at_us, at_us };
-        let before = next.published.replace(published);
+        next.published = Some(published);
         let (writer, table) = (Arc::clone(&self.hot_views), next.table.clone());
         self.blocking(move || writer.put(&next)).await?;
         drop(names);
@@ -211,7 +211,7 @@ impl Engine {
         let writer = Arc::clone(&self.hot_views);
         let forget = move || {
             let _turn = turn;
-            writer.forget(&table, before.map(|before| before.mark));
+            writer.forget_unknown(&table);
             Ok(())
         };
         self.blocking(forget).await
@@ -230,6 +230,7 @@ fn run_to_end(
     counters: &RunCounters,
     pace: &dyn Fn(u64) -> bool,
 ) -> Result<()> {
+    views.forget_unknown(&definition.table);
     let job = views.job(definition)?;
     match job.run(counters, pace) {
         // A table that is gone took its views along.

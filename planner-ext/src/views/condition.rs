@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, BooleanArray};
+use arrow::array::{Array, ArrayRef, BooleanArray, UInt64Array};
 use datafusion::execution::session_state::SessionState;
 use datafusion::physical_expr::PhysicalExpr;
 
@@ -63,15 +63,10 @@ impl Condition {
             (may_have(source, &self.conjuncts), may_have(source, std::slice::from_ref(&self.negation)));
         let nulls: Vec<_> =
             self.columns().iter().map(|column| source.version.statistics.column(*column).ok()).collect();
-        let has_nulls = |chunk: usize| {
-            nulls.iter().any(|bounds| {
-                bounds.is_none_or(|bounds| {
-                    bounds.null_counts.len() <= chunk
-                        || arrow::array::Array::is_null(&bounds.null_counts, chunk)
-                        || bounds.null_counts.value(chunk) > 0
-                })
-            })
-        };
+        let has_none =
+            |counts: &UInt64Array, chunk| chunk < counts.len() && counts.is_valid(chunk) && counts.value(chunk) == 0;
+        let has_nulls =
+            |chunk| !nulls.iter().all(|bounds| bounds.is_some_and(|bounds| has_none(&bounds.null_counts, chunk)));
         let judge = |(chunk, (some, others)): (usize, (bool, bool))| match (some, others) {
             (false, _) => Bounded::Nothing,
             (true, false) if !has_nulls(chunk) => Bounded::Everything,

@@ -183,10 +183,7 @@ impl HotViews {
         let (published, newest) = (definition.published.as_ref()?, bound.as_ref().ok()?);
         let view = match published.bound_at_us == definition.bound_at_us {
             true => Arc::clone(newest),
-            false => {
-                let (version, bound_at_us) = (published.version, published.bound_at_us);
-                Arc::new(self.bind(&Arc::new(Definition { version, bound_at_us, ..definition.as_ref().clone() })).ok()?)
-            }
+            false => Arc::new(self.bind(&Arc::new(definition.as_published()?)).ok()?),
         };
         let tally = self.tally(&definition.name);
         Some(PublishedView { mark: published.mark, view, table: Weak::clone(table), tally })

@@ -31,11 +31,6 @@ impl PublishedView {
         &self.view
     }
 
-    /// What scans did with it.
-    pub(crate) fn tally(&self) -> &Arc<ViewTally> {
-        &self.tally
-    }
-
     /// False for a snapshot from before the table was altered or replaced: its columns may be others.
     pub(super) fn is_of(&self, table: &Arc<Table>) -> bool {
         std::ptr::eq(self.table.as_ptr(), Arc::as_ptr(table))

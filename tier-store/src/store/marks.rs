@@ -16,6 +16,7 @@ use super::draft::Draft;
 use super::write::live_rows_of;
 use crate::catalog::{Commit, Space, key, key_part};
 use crate::error::{Error, Result};
+use crate::table::mark::ConstantMarks;
 use crate::table::{Arrangement, Chunk, ChunkEntry, ChunkId, MarkId, Marked, Segment, Table};
 
 pub(super) const NEXT_MARK_KEY: &[u8] = b"next_mark";
@@ -34,14 +35,12 @@ impl Core {
     }
 
     pub(super) fn set_marks(&self, table: &Arc<Table>, known: &[(ChunkId, MarkId, bool)]) -> Result<u64> {
-        let mut by_chunk: HashMap<ChunkId, BTreeMap<MarkId, bool>> = HashMap::new();
+        let mut constants = ConstantMarks::default();
+        let mut by_chunk: HashMap<ChunkId, BTreeMap<MarkId, Arc<Segment>>> = HashMap::new();
         for (chunk, mark, all) in known {
-            by_chunk.entry(*chunk).or_default().insert(*mark, *all);
+            by_chunk.entry(*chunk).or_default().insert(*mark, constants.get(*mark, *all));
         }
-        self.change_marks(table, |chunk| {
-            let known = by_chunk.get(&chunk.id)?.iter().map(|(mark, all)| (*mark, *all));
-            Some(chunk.knowing(known))
-        })
+        self.change_marks(table, |chunk| Some(chunk.knowing(by_chunk.get(&chunk.id)?.values().cloned().collect())))
     }
 
     pub(super) fn forget_marks(&self, table: &Arc<Table>, marks: &[MarkId]) -> Result<()> {

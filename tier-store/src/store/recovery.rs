@@ -27,6 +27,7 @@ use crate::io::best_engine;
 use crate::io::files::{FileSystem, create_folders, parent, raise_open_files};
 use crate::placement::TierCost;
 use crate::table::delta::DeltaEntry;
+use crate::table::mark::ConstantMarks;
 use crate::table::{
     Chunk, ChunkEntry, ChunkId, DeltaRows, FilterPool, IngestMemory, Rules, Segment, Table, TableId, TableStatistics,
 };
@@ -210,14 +211,15 @@ fn load_table(core: &Core, id: TableId, record: TableRecord) -> Result<Arc<Table
     let definition = record.definition()?;
     let schema = &definition.schema;
     let mut deletions = load_deletions(core, Space::Deletions, id)?;
-    let mut chunks = Vec::new();
+    let (mut chunks, mut constants) = (Vec::new(), ConstantMarks::default());
     core.catalog.scan(Space::Chunks, &key(&[id.0]), |k, v| {
         let record: ChunkRecord = decode(v, "a chunk")?;
         let path = core.ssd.dir().join(&record.file);
         let segments = Segment::of_file(record.columns, record.homes);
         let number = ChunkId(key_part(k, 1));
         let file = Chunk::new(id, number, record.rows, Arc::clone(schema), path, record.file_bytes, segments);
-        let chunk = file.under(schema, &definition.columns).knowing(record.marks);
+        let known = record.marks.into_iter().map(|(mark, all)| constants.get(mark, all)).collect();
+        let chunk = file.under(schema, &definition.columns).knowing(known);
         core.ssd.adopt_file(&chunk.path, chunk.file_bytes);
         let deletions = deletions.remove(&number.0);
         chunks.push(ChunkEntry { chunk: Arc::new(chunk), deletions, place: record.place });

@@ -213,7 +213,7 @@ impl Fresh {
         let mut chunks = Vec::with_capacity(content.chunks.len());
         for entry in content.chunks {
             while old.next_if(|old| old.place < entry.place).is_some() {}
-            chunks.push(old.peek().is_none_or(|old| !Arc::ptr_eq(&old.chunk, &entry.chunk)));
+            chunks.push(old.peek().is_none_or(|old| old.chunk.id != entry.chunk.id));
         }
         // New entries come after all that are left of the old ones.
         let mut old = known.delta.iter();

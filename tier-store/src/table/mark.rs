@@ -8,7 +8,8 @@
 //! all rows, or none, may fulfil it. A constant has no bytes, so it can be noted of a chunk whose file is written.
 
 use std::borrow::Cow;
-use std::sync::{Arc, OnceLock};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions, UInt32Array};
 use arrow::datatypes::{DataType, Field, FieldRef, Schema};
@@ -77,15 +78,23 @@ impl ColumnId {
     }
 }
 
-impl Segment {
-    /// Of a chunk in which all rows (no row) may fulfil a mark.
-    pub(crate) fn of_mark(mark: MarkId, all: bool) -> Self {
-        static CONSTANTS: [OnceLock<Arc<Constant>>; 2] = [OnceLock::new(), OnceLock::new()];
-        let make = || Arc::new(Constant::of(Arc::new(BooleanArray::from(vec![all; Constant::SHARED_ROWS]))));
-        let constant = CONSTANTS.get(usize::from(all)).map_or_else(make, |known| Arc::clone(known.get_or_init(make)));
-        Self { constant: Some(constant), ..Self::new(mark.column(), Home::default()) }
-    }
+/// Segments of chunks in which all rows (no row) may fulfil a mark. They have no bytes and are never placed, so that many
+/// chunks share one.
+#[derive(Debug, Default)]
+pub(crate) struct ConstantMarks(BTreeMap<(MarkId, bool), Arc<Segment>>);
 
+impl ConstantMarks {
+    pub(crate) fn get(&mut self, mark: MarkId, all: bool) -> Arc<Segment> {
+        let new = || {
+            let values: ArrayRef = Arc::new(BooleanArray::from(vec![all; Constant::SHARED_ROWS]));
+            let constant = Some(Arc::new(Constant::of(values)));
+            Arc::new(Segment { constant, ..Segment::new(mark.column(), Home::default()) })
+        };
+        Arc::clone(self.0.entry((mark, all)).or_insert_with(new))
+    }
+}
+
+impl Segment {
     fn marked(&self) -> Marked {
         match self.constant.as_ref().map(|constant| constant.is_true()) {
             None => Marked::Some,
@@ -153,12 +162,10 @@ impl Chunk {
     }
 
     /// The same rows with this known of marks besides; it takes the place of what was known of the same marks.
-    pub(crate) fn knowing(&self, known: impl IntoIterator<Item = (MarkId, bool)>) -> Self {
-        let new: Vec<Arc<Segment>> =
-            known.into_iter().map(|(mark, all)| Arc::new(Segment::of_mark(mark, all))).collect();
-        let is_new = |segment: &Segment| new.iter().any(|other| other.column == segment.column);
+    pub(crate) fn knowing(&self, known: Vec<Arc<Segment>>) -> Self {
+        let is_new = |segment: &Segment| known.iter().any(|other| other.column == segment.column);
         let old: Vec<Arc<Segment>> = self.mark_segments().iter().filter(|s| !is_new(s)).cloned().collect();
-        self.with_marks(old.into_iter().chain(new))
+        self.with_marks(old.into_iter().chain(known))
     }
 
     /// The same rows without these marks; `None` when it knows none of them.
@@ -186,16 +193,16 @@ impl From<Vec<RecordBatch>> for MarkedRows {
 #[derive(Debug, Default)]
 pub(crate) struct ChunkMarks {
     pub(crate) bits: Vec<(MarkId, BooleanArray)>,
-    pub(crate) constants: Vec<(MarkId, bool)>,
+    pub(crate) constants: Vec<Arc<Segment>>,
 }
 
 impl ChunkMarks {
     pub(crate) fn of(marks: Vec<(MarkId, BooleanArray)>) -> Self {
-        let mut split = Self::default();
+        let (mut split, mut constants) = (Self::default(), ConstantMarks::default());
         for (mark, bits) in marks {
             match bits.true_count() {
-                0 => split.constants.push((mark, false)),
-                all if all == bits.len() => split.constants.push((mark, true)),
+                0 => split.constants.push(constants.get(mark, false)),
+                all if all == bits.len() => split.constants.push(constants.get(mark, true)),
                 _ => split.bits.push((mark, bits)),
             }
         }

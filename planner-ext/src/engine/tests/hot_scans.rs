@@ -1,6 +1,6 @@
 //! Scans that hot views serve: what they leave out, and that answers stay the same.
 
-use arrow::array::{BooleanArray, UInt32Array};
+use arrow::array::{Array, BooleanArray, UInt32Array};
 use arrow::compute::{not, prep_null_mask_filter};
 use datafusion::common::DFSchema;
 use terrace_tier_store::table::{Arrangement, MarkId, Marked, Table};
@@ -62,7 +62,7 @@ impl Server {
         let values = state.create_physical_expr(expr, &schema).unwrap().evaluate(rows).unwrap();
         let values = values.into_array(rows.num_rows()).unwrap();
         let values = values.as_boolean_opt().cloned().unwrap_or_else(|| BooleanArray::new_null(rows.num_rows()));
-        prep_null_mask_filter(&values)
+        if values.null_count() > 0 { prep_null_mask_filter(&values) } else { values }
     }
 
     /// A tiering run of the simplest kind, over groups of `group` chunks; `way` says of each how it becomes known.

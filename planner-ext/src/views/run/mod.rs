@@ -78,7 +78,6 @@ impl Job {
     /// [`ErrorKind::Cancelled`] when `pace` says so; what the store says.
     pub(crate) fn run(&self, counters: &RunCounters, pace: Pace<'_>) -> Result<()> {
         let Some(mark) = self.mark else { return Ok(()) };
-        self.forget_others(mark)?;
         for _ in 0..MOST_PASSES {
             let version = self.table.version();
             let unknown = |entry: &&ChunkEntry| entry.chunk.marked(mark) == Marked::Unknown;
@@ -104,19 +103,6 @@ impl Job {
         for piece in known.chunks(NOTED_CHUNKS) {
             let piece: Vec<_> = piece.iter().map(|(chunk, may)| (*chunk, mark, *may)).collect();
             counters.note(self.store.set_marks(&self.table, &piece)?);
-        }
-        Ok(())
-    }
-
-    /// Takes marks of versions and views that are gone from the chunks.
-    fn forget_others(&self, own: MarkId) -> Result<()> {
-        let known: HashSet<MarkId> = self.others.iter().map(|other| other.mark).chain([own]).collect();
-        let version = self.table.version();
-        let marks = version.chunks.iter().flat_map(|entry| entry.chunk.marks().map(|(mark, _)| mark));
-        let gone: HashSet<MarkId> = marks.filter(|mark| !known.contains(mark)).collect();
-        let gone: Vec<MarkId> = gone.into_iter().collect();
-        if !gone.is_empty() {
-            self.store.forget_marks(&self.table, &gone)?;
         }
         Ok(())
     }

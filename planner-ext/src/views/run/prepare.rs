@@ -1,5 +1,6 @@
 //! What a run has to know: the condition, the table, and what chunks know of the views of it.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use terrace_tier_store::table::{MarkId, TableName};
@@ -25,14 +26,23 @@ impl HotViews {
         views.is_ok_and(|views| views.get(&version.name).is_some_and(|status| same(&status.definition)))
     }
 
-    /// Takes marks from the chunks of a table. What fails is done by the next run on the table.
-    pub(crate) fn forget(&self, table: &TableName, marks: impl IntoIterator<Item = MarkId>) {
-        let marks: Vec<MarkId> = marks.into_iter().collect();
+    /// Takes the marks that no view has from the chunks of a table. What fails is done by the next run on the table.
+    pub(crate) fn forget_unknown(&self, table: &TableName) {
         let Ok(found) = self.store.table(table) else { return };
-        if !marks.is_empty()
-            && let Err(error) = self.store.forget_marks(&found, &marks)
-        {
-            tracing::debug!(%error, %table, "marks of a hot view stay for now");
+        let forgotten = self.current().and_then(|views| {
+            let of_table = views.iter().map(|status| &status.definition).filter(|view| view.table == *table);
+            let known: HashSet<MarkId> = of_table.flat_map(|view| view.marks()).collect();
+            let version = found.version();
+            let marks = version.chunks.iter().flat_map(|entry| entry.chunk.marks().map(|(mark, _)| mark));
+            let gone: HashSet<MarkId> = marks.filter(|mark| !known.contains(mark)).collect();
+            let gone: Vec<MarkId> = gone.into_iter().collect();
+            if !gone.is_empty() {
+                self.store.forget_marks(&found, &gone)?;
+            }
+            Ok(())
+        });
+        if let Err(error) = forgotten {
+            tracing::debug!(%error, %table, "marks of hot views stay for now");
         }
     }
 

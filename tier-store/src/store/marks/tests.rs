@@ -441,3 +441,24 @@ fn a_rebuilt_catalog_knows_nothing_and_repeats_nothing() {
     rebuild_catalog(dir.path(), true, 1_790_000_000_000_000, &mut |_| true).unwrap();
     assert_eq!(open(dir.path()).new_mark().unwrap(), MarkId(29_833_333), "one for each minute");
 }
+
+#[test]
+fn records_written_before_there_were_marks_are_read() {
+    use crate::catalog::records::{ChunkRecord, decode, encode};
+    #[derive(serde::Serialize)]
+    struct Before {
+        file: String,
+        file_bytes: u64,
+        rows: u32,
+        place: u64,
+        columns: Vec<crate::table::ColumnId>,
+        homes: Vec<crate::table::Home>,
+    }
+    let (columns, homes) = (vec![crate::table::ColumnId(3)], vec![crate::table::Home::default()]);
+    let before = Before { file: "t1/c2.arrow".into(), file_bytes: 4_096, rows: 5, place: 6, columns, homes };
+    let read: ChunkRecord = decode(&encode(&before).unwrap(), "a chunk").unwrap();
+    assert_eq!((read.file.as_str(), read.place, read.homes.len(), read.marks.len()), ("t1/c2.arrow", 6, 1, 0));
+    let marked = ChunkRecord { marks: vec![(MarkId(7), true), (MarkId(9), false)], ..read };
+    let bytes = encode(&marked).unwrap();
+    assert_eq!(decode::<ChunkRecord>(&bytes, "a chunk").unwrap().marks, marked.marks);
+}
