@@ -58,7 +58,7 @@ impl Engine {
                 Action::Retire(name, _) => name,
             };
             if let Some(before) = now.get(name) {
-                views.forget(&before.definition.table, before.definition.marks());
+                views.forget_unknown(&before.definition.table);
             }
             views.miner().done(&action);
             Ok(())

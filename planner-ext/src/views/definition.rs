@@ -46,6 +46,8 @@ pub(crate) struct Mined {
     pub(crate) key: String,
     /// Bytes per epoch that it was expected to save.
     pub(crate) saved_bytes: u64,
+    /// The same for one scan. It goes by this later, as bounds exclude what lies apart, with the view or without it.
+    pub(crate) saved_bytes_per_scan: u64,
 }
 
 /// A version whose mark chunks know.

@@ -11,7 +11,7 @@ use super::log::AskedLog;
 use super::options::{MiningMode, MiningOptions};
 use super::proposal::{Proposal, Proposals, State};
 use super::scan::{Scan, columns};
-use super::search::{Estimate, Find, Rows, Terms, judges, saved, search};
+use super::search::{Estimate, Find, Rows, Terms, judges, search};
 use crate::error::Result;
 use crate::scan::ScanSource;
 use crate::views::bound::BoundView;
@@ -140,7 +140,7 @@ impl Miner {
             let rows = table.version().live_rows() as f64;
             known.proposals.epoch((&name, rows, &columns), &finds, &mut named, (options.retire_after, now_us));
             if options.mode == MiningMode::Auto && judges(&scans).is_some() {
-                actions.extend(known.retirements(&views, &served.saved, options.retire_after));
+                actions.extend(known.retirements(&views, &served.hits, options.retire_after));
             }
         }
         if options.mode == MiningMode::Auto {
@@ -188,14 +188,15 @@ impl Known {
         }
     }
 
-    /// Mined views that stopped paying; `saved` are their bytes per epoch.
-    fn retirements(&mut self, views: &Views, saved: &HashMap<TableName, f64>, patience: u32) -> Vec<Action> {
+    /// Mined views that stopped paying; `hits` are scans per epoch that asked for their rows only.
+    fn retirements(&mut self, views: &Views, hits: &HashMap<TableName, f64>, patience: u32) -> Vec<Action> {
         let mut actions = Vec::new();
-        for (view, saved) in saved {
+        for (view, hits) in hits {
             let Some(status) = views.get(view) else { continue };
             let Some(mined) = status.definition.mined.as_ref().filter(|_| status.published.is_some()) else { continue };
+            let saved = hits * mined.saved_bytes_per_scan as f64;
             let poor = self.poor.entry(view.clone()).or_default();
-            *poor = if *saved < POOR * mined.saved_bytes as f64 { *poor + 1 } else { 0 };
+            *poor = if saved < POOR * mined.saved_bytes as f64 { *poor + 1 } else { 0 };
             if *poor >= patience {
                 let reason = format!(
                     "for {poor} epochs it left out less than {:.0} % of what it was made for: {saved:.0} bytes per epoch instead \
@@ -238,7 +239,8 @@ impl Known {
             if let Some(replaced) = &replaced {
                 proposal.view = replaced.name.clone();
             }
-            let of = Mined { key: proposal.key.clone(), saved_bytes: saves as u64 };
+            let per_scan = (saves / proposal.basis.served.max(f64::MIN_POSITIVE)) as u64;
+            let of = Mined { key: proposal.key.clone(), saved_bytes: saves as u64, saved_bytes_per_scan: per_scan };
             mined.push((proposal.view.clone(), proposal.table.clone(), of.clone()));
             actions.push(Action::Create(Box::new(Definition {
                 name: proposal.view.clone(),
@@ -270,15 +272,15 @@ fn new_name(table: &TableName, taken: &BTreeSet<TableName>, proposals: &[Proposa
 struct Served {
     /// Rows that each scan reads with them.
     left: Vec<f64>,
-    /// Bytes per epoch that each leaves out, in the epochs that judge.
-    saved: HashMap<TableName, f64>,
+    /// Scans per epoch that ask for the rows of each only, in the epochs that judge.
+    hits: HashMap<TableName, f64>,
 }
 
 impl Served {
     fn of(scans: &[Scan], views: &Views, rows: &mut TableRows<'_>) -> Self {
         let mut left: Vec<f64> = scans.iter().map(|scan| scan.volume.rows).collect();
         let judges = judges(scans).unwrap_or_default();
-        let mut saves = HashMap::new();
+        let mut hits = HashMap::new();
         for view in views.of(rows.table.name()) {
             let Some(estimate) = rows.estimate(&view.definition().predicate) else { continue };
             let mut total = 0.0;
@@ -292,13 +294,13 @@ impl Served {
                     continue;
                 }
                 if judges.contains(&scan.epoch) {
-                    total += saved(scan, scan.volume.rows, estimate.rows);
+                    total += scan.runs;
                 }
                 *left = left.min(estimate.rows);
             }
-            saves.insert(view.definition().name.clone(), total / judges.len().max(1) as f64);
+            hits.insert(view.definition().name.clone(), total / judges.len().max(1) as f64);
         }
-        Self { left, saved: saves }
+        Self { left, hits }
     }
 }
 
@@ -365,6 +367,10 @@ impl<'a> TableRows<'a> {
 }
 
 impl Rows for TableRows<'_> {
+    fn total(&self) -> f64 {
+        self.source.version.live_rows() as f64
+    }
+
     fn estimate(&mut self, predicate: &str) -> Option<Estimate> {
         let view = self.bind(self.definition(predicate, self.now_us))?;
         let physical = |expr| self.hot_views.state.create_physical_expr(expr, view.schema()).ok();

@@ -33,7 +33,7 @@ pub(super) struct Slot {
 /// What a domain looks like.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Shape {
-    /// Single values.
+    /// Single values, or several spans.
     Points,
     /// All from some value on.
     Above,
@@ -47,19 +47,21 @@ pub(super) enum Shape {
 
 impl Shape {
     fn of(domain: &Domain, slot: &str, data_type: &DataType) -> Option<Self> {
-        let is_point = |(first, last): &(Cut, Cut)| match (first, last) {
-            (Cut::At(Point::Number(first), _), Cut::At(Point::Number(last), _)) => first + 1 == *last,
+        let is_bounded = |(first, last): &(Cut, Cut)| matches!((first, last), (Cut::At(..), Cut::At(..)));
+        let is_small = |(first, last): &(Cut, Cut)| match (first, last) {
+            (Cut::At(Point::Number(first), _), Cut::At(Point::Number(last), _)) => last - first <= sql::FEW,
             (Cut::At(a @ Point::Bytes(_), false), Cut::At(b @ Point::Bytes(_), true)) => a == b,
             _ => false,
         };
         let spans = domain.spans();
-        let points = !spans.is_empty() && spans.iter().all(is_point);
+        // Neighbours among single values are one span.
+        let points = spans.iter().all(is_small) || spans.len() > 1 && spans.iter().all(is_bounded);
         Some(match spans {
             _ if domain.null => Self::Fixed(sql::domain(slot, data_type, domain)?),
             [(first, last)] if *data_type == DataType::Boolean && (first, last) != (&Cut::Start, &Cut::End) => {
                 Self::Points
             }
-            _ if points => Self::Points,
+            [_, ..] if points => Self::Points,
             [(Cut::Start, Cut::At(..))] => Self::Below,
             [(Cut::At(..), Cut::End)] => Self::Above,
             [(Cut::At(..), Cut::At(..))] => Self::Range,

@@ -23,6 +23,8 @@ const SHARES: [f64; 4] = [1.0, 0.95, 0.8, 0.5];
 const COUNTS: [usize; 5] = [1, 4, 16, 64, 256];
 /// What a view has to save of that which its scans read.
 const LEAST_SHARE: f64 = 0.2;
+/// Share of a table that its scans have to read: bounds have done the work where it is less.
+const LEAST_ROWS: f64 = 0.01;
 /// A pattern more has to be worth it.
 const PER_PATTERN: f64 = 0.98;
 
@@ -37,6 +39,9 @@ pub(super) struct Estimate {
 
 /// What is known of a table.
 pub(super) trait Rows {
+    /// Its rows.
+    fn total(&self) -> f64;
+
     /// What a view with that condition would be like; `None` when it can be none.
     fn estimate(&mut self, predicate: &str) -> Option<Estimate>;
 }
@@ -246,7 +251,8 @@ impl Past<'_> {
         let estimate = self.estimate(&predicate)?;
         let judged = self.judged(&supported.scans, candidate, left, estimate.rows);
         let net = judged.saved - estimate.cost_bytes / self.terms.payback_epochs;
-        if net <= 0.0 || judged.saved < LEAST_SHARE * judged.read {
+        let worth = judged.saved >= LEAST_SHARE * judged.read && judged.rows >= LEAST_ROWS * self.rows.total();
+        if net <= 0.0 || !worth {
             return None;
         }
         let template = &candidate.template;
@@ -275,13 +281,15 @@ impl Past<'_> {
             judged.scans += scan.runs;
             if candidate.covers(scan) {
                 judged.served += scan.runs;
-                judged.read += saved(scan, *left, 0.0);
+                judged.read += saved(scan, scan.volume.rows, 0.0);
+                judged.rows += scan.runs * scan.volume.rows;
                 judged.saved += saved(scan, *left, rows);
             }
         }
         let epochs = self.judges.len() as f64;
-        let Judged { scans, served, read, saved } = judged;
-        Judged { scans: scans / epochs, served: served / epochs, read: read / epochs, saved: saved / epochs }
+        let Judged { scans, served, read, saved, rows } = judged;
+        let rows = rows / served.max(1.0);
+        Judged { scans: scans / epochs, served: served / epochs, read: read / epochs, saved: saved / epochs, rows }
     }
 }
 
@@ -291,6 +299,8 @@ struct Judged {
     served: f64,
     read: f64,
     saved: f64,
+    /// That one of the scans reads which are served.
+    rows: f64,
 }
 
 /// How many of the values a view has.

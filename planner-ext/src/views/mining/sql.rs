@@ -9,8 +9,9 @@ use crate::engine::{quoted_name, quoted_text};
 use crate::views::domain::{Cut, Domain};
 use crate::views::point::{Kind, Point, float64_at, is_text};
 
-/// Values of a span of whole numbers that are listed; longer ones are told by their ends.
-const MOST_LISTED: i128 = 3;
+/// Values of a span of whole numbers that are listed, alone and among others; longer ones are told by their ends.
+pub(super) const FEW: i128 = 3;
+const FEW_OF_MANY: i128 = 16;
 
 /// An expression over the columns of a table.
 pub(super) fn term(expr: &Expr) -> Option<String> {
@@ -83,8 +84,9 @@ pub(super) fn literal(point: &Point, data_type: &DataType) -> Option<String> {
 pub(super) fn domain(term: &str, data_type: &DataType, domain: &Domain) -> Option<String> {
     let kind = Kind::of(data_type)?;
     let (mut listed, mut parts) = (Vec::new(), Vec::new());
+    let most = if domain.spans().len() > 1 { FEW_OF_MANY } else { FEW };
     for (first, last) in domain.spans() {
-        match values(kind, first, last) {
+        match values(kind, (first, last), most) {
             Some(values) if *data_type == DataType::Boolean => parts.extend(values.iter().map(|value| match value {
                 Point::Number(1) => term.to_owned(),
                 _ => format!("NOT ({term})"),
@@ -111,7 +113,7 @@ pub(super) fn domain(term: &str, data_type: &DataType, domain: &Domain) -> Optio
 }
 
 /// The few values of a span.
-fn values(kind: Kind, first: &Cut, last: &Cut) -> Option<Vec<Point>> {
+fn values(kind: Kind, (first, last): (&Cut, &Cut), most: i128) -> Option<Vec<Point>> {
     let number = |cut: &Cut| match (cut, kind) {
         (Cut::At(Point::Number(number), _), _) => Some(*number),
         // Only types of few values are listed up to their ends.
@@ -126,7 +128,7 @@ fn values(kind: Kind, first: &Cut, last: &Cut) -> Option<Vec<Point>> {
         (Cut::Start, Cut::End) => None,
         _ => {
             let (first, last) = (number(first)?, number(last)?);
-            (last.checked_sub(first)? <= MOST_LISTED).then(|| (first..last).map(Point::Number).collect())
+            (last.checked_sub(first)? <= most).then(|| (first..last).map(Point::Number).collect())
         }
     }
 }
