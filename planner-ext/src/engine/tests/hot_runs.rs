@@ -358,6 +358,18 @@ async fn what_a_run_is_about_may_go_meanwhile() {
     assert!(is_there);
     assert_eq!(server.marked("few", Marked::Unknown), 0);
     server.run("ALTER HOT VIEW few REFRESH").await.unwrap();
+    // It is altered: this job ends, another one finds the same chunks.
+    let definition = server.begun("few").await;
+    let more = || {
+        let field = Field::new("more", DataType::Int64, true);
+        let change = terrace_tier_store::table::Alteration::AddColumn { field, default: None, value: None };
+        store.alter_table(&TableName::new("public", "orders"), &[change]).unwrap();
+    };
+    let (ran, is_there) = run(&definition, &more);
+    assert!(ran.is_err_and(|error| error.kind() == ErrorKind::Aborted) && is_there);
+    server.run("ALTER HOT VIEW few REFRESH").await.unwrap();
+    assert_eq!(server.marked("few", Marked::Unknown), 0);
+    server.same_answers(&QUERIES).await;
     // The table goes.
     let definition = server.begun("few").await;
     let (ran, is_there) = run(&definition, &|| store.drop_table(&TableName::new("public", "orders")).unwrap());

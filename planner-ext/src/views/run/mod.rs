@@ -131,11 +131,16 @@ impl Job {
                     let second = chunks.split_off(chunks.len() / 2);
                     open.extend([second, chunks]);
                 }
-                Err(terrace_tier_store::Error::Conflict { .. }) if self.is_there() => {}
+                Err(terrace_tier_store::Error::Conflict { .. }) if self.is_as_it_was() => {}
                 Err(error) => return Err(error.into()),
             }
         }
         Ok(())
+    }
+
+    /// False when the table was altered, dropped or replaced.
+    fn is_as_it_was(&self) -> bool {
+        self.store.table(self.table.name()).is_ok_and(|table| Arc::ptr_eq(&table, &self.table))
     }
 
     /// False when the table was dropped or replaced.

@@ -244,7 +244,7 @@ fn a_model_agrees_whatever_happens_to_marked_chunks() {
                     assert!(left.iter().all(|(_, marks)| marks.iter().all(|(mark, _)| !gone.contains(mark))));
                 }
                 17 if rng.random_bool(0.4) => {
-                    let (fields, fresh) = (table.schema().fields(), format!("c{next}"));
+                    let (fields, fresh) = (table.schema().fields(), format!("c{}", rng.random::<u64>()));
                     let change = match fields.get(2).filter(|_| rng.random_bool(0.5)) {
                         Some(field) => Alteration::DropColumn(field.name().clone()),
                         None => {
