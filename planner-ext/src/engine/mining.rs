@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::Engine;
 use crate::error::Result;
-use crate::views::{Action, MiningOptions};
+use crate::views::Action;
 
 /// Looks at what statements asked for, once an epoch, as long as the engine lives.
 pub(super) fn start(engine: &Arc<Engine>) {
@@ -66,10 +66,5 @@ impl Engine {
         let done = self.blocking(act).await;
         self.runs.wake();
         done
-    }
-
-    /// How views are mined.
-    pub fn mining(&self) -> &MiningOptions {
-        &self.options.mining
     }
 }

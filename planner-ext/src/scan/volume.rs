@@ -1,12 +1,6 @@
 //! What scans read, for those who learn from them.
 
-use std::sync::Arc;
-
-use datafusion::physical_expr::PhysicalExpr;
-
-use super::exec::ScanConfig;
 use super::source::ScanSource;
-use super::statistics::scan_statistics;
 use crate::views::Volume;
 
 /// Chunks that are measured; where there are more, these stand for all.
@@ -28,11 +22,8 @@ pub(super) fn volume(source: &ScanSource, chunks: &[u32], columns: &[usize]) -> 
 }
 
 impl ScanSource {
-    /// Rows that are expected to pass `filters`, over the table's schema, and bytes of the chunks whose bounds let some pass.
-    pub(crate) fn outlook(self: &Arc<Self>, filters: Vec<Arc<dyn PhysicalExpr>>) -> Option<Volume> {
-        let config = ScanConfig::new(Arc::clone(self), Vec::new(), filters, None, 1);
-        let rows = scan_statistics(&config).ok()?.num_rows.get_value().map(|rows| *rows as f64)?;
-        let columns: Vec<usize> = (0..self.table.schema().fields().len()).collect();
-        Some(Volume { rows, bytes: volume(self, &config.chunks, &columns).bytes })
+    /// Rows of some chunks, and bytes of all columns in them.
+    pub(crate) fn volume(&self, chunks: &[u32]) -> Volume {
+        volume(self, chunks, &(0..self.table.schema().fields().len()).collect::<Vec<usize>>())
     }
 }

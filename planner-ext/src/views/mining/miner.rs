@@ -15,6 +15,7 @@ use super::search::{Estimate, Find, Rows, Terms, judges, search};
 use crate::error::Result;
 use crate::scan::ScanSource;
 use crate::views::bound::BoundView;
+use crate::views::condition::{Bounded, Condition};
 use crate::views::definition::{Definition, Mined};
 use crate::views::filter::Verdict;
 use crate::views::registry::{HotViews, Views};
@@ -375,8 +376,15 @@ impl Rows for TableRows<'_> {
         let view = self.bind(self.definition(predicate, self.now_us))?;
         let physical = |expr| self.hot_views.state.create_physical_expr(expr, view.schema()).ok();
         let filters = view.exprs().iter().cloned().map(physical).collect::<Option<Vec<_>>>()?;
-        let outlook = self.source.outlook(filters)?;
-        // All columns of the chunks in which there may be some are read, and written anew.
-        Some(Estimate { rows: outlook.rows, cost_bytes: 2.0 * outlook.bytes })
+        let bounded = Condition::new(&view, &self.hot_views.state).ok()?.bounded(&self.source);
+        let volume = |wanted: Bounded| {
+            let chunks = (0..).zip(&bounded).filter(|(_, bounded)| **bounded == wanted);
+            self.source.volume(&chunks.map(|(chunk, _)| chunk).collect::<Vec<u32>>())
+        };
+        // Samples see little of the few chunks that bounds leave of a table.
+        let (sure, unsure) = (volume(Bounded::Everything), volume(Bounded::Unsure));
+        let rows = self.source.estimated_rows(filters)?.clamp(sure.rows, sure.rows + unsure.rows);
+        // All columns of the chunks in which there may be some rows and others are read, and written anew.
+        Some(Estimate { rows, cost_bytes: 2.0 * unsure.bytes })
     }
 }

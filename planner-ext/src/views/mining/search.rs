@@ -24,7 +24,7 @@ const COUNTS: [usize; 5] = [1, 4, 16, 64, 256];
 /// What a view has to save of that which its scans read.
 const LEAST_SHARE: f64 = 0.2;
 /// Share of a table that its scans have to read: bounds have done the work where it is less.
-const LEAST_ROWS: f64 = 0.01;
+const LEAST_ROWS: f64 = 0.05;
 /// A pattern more has to be worth it.
 const PER_PATTERN: f64 = 0.98;
 
@@ -229,7 +229,7 @@ impl Past<'_> {
                 break;
             }
             let Some(supported) = templates.get(at) else { continue };
-            let Some((score, ..)) = self.find(supported, &candidate, left) else { continue };
+            let Some((score, _)) = self.find(supported, (&candidate, &candidate), left) else { continue };
             if best.as_ref().is_some_and(|(before, ..)| score <= *before) {
                 continue;
             }
@@ -238,18 +238,25 @@ impl Past<'_> {
             let Some(newest) = Candidate::of(&supported.template, all.iter().take(share.of(all.len()))) else {
                 continue;
             };
-            if let Some((_, find)) = newest.is_small().then(|| self.find(supported, &newest, left)).flatten() {
+            if let Some((_, find)) =
+                newest.is_small().then(|| self.find(supported, (&candidate, &newest), left)).flatten()
+            {
                 best = Some((score, newest, find));
             }
         }
         best.map(|(_, candidate, find)| (candidate, find))
     }
 
-    /// What the candidate is worth, if it pays.
-    fn find(&mut self, supported: &Supported, candidate: &Candidate, left: &[f64]) -> Option<(f64, Find)> {
+    /// What a candidate is worth, if it pays, judged by the scans that one of older values serves.
+    fn find(
+        &mut self,
+        supported: &Supported,
+        (older, candidate): (&Candidate, &Candidate),
+        left: &[f64],
+    ) -> Option<(f64, Find)> {
         let predicate = candidate.predicate()?;
         let estimate = self.estimate(&predicate)?;
-        let judged = self.judged(&supported.scans, candidate, left, estimate.rows);
+        let judged = self.judged(&supported.scans, older, left, estimate.rows);
         let net = judged.saved - estimate.cost_bytes / self.terms.payback_epochs;
         let worth = judged.saved >= LEAST_SHARE * judged.read && judged.rows >= LEAST_ROWS * self.rows.total();
         if net <= 0.0 || !worth {
