@@ -23,6 +23,21 @@ impl Copy {
         Self { threads: (0..threads.max(1)).map(memory).collect() }
     }
 
+    /// Into memory that is taken from the allocator for it and given back later.
+    fn copy_new(&mut self, threads: usize) -> Result<Sample> {
+        let start = Instant::now();
+        let copies = std::thread::scope(|scope| {
+            let one = |from: &[u8]| from.chunks(PIECE_BYTES).map(<[u8]>::to_vec).collect::<Vec<_>>();
+            let running: Vec<_> =
+                self.threads.iter().take(threads).map(|(from, _)| scope.spawn(move || one(from))).collect();
+            let lost = |_| Error::failed("a thread that copies ended abnormally");
+            running.into_iter().map(|thread| thread.join().map_err(lost)).collect::<Result<Vec<_>>>()
+        })?;
+        let ms = ms_since(start);
+        let bytes: usize = std::hint::black_box(copies).iter().flatten().map(Vec::len).sum();
+        Ok(Sample::new(ms).with("bytes", bytes as f64))
+    }
+
     fn copy(&mut self, threads: usize) -> Result<Sample> {
         let start = Instant::now();
         let bytes = std::thread::scope(|scope| {
@@ -43,8 +58,10 @@ impl Copy {
 
 impl Side for Copy {
     fn run(&mut self, op: &str) -> Result<Sample> {
+        let threads = |count: &str| count.parse().map_err(|_| unknown(op));
         match op.split_once(' ') {
-            Some(("copy", threads)) => self.copy(threads.parse().map_err(|_| unknown(op))?),
+            Some(("copy", count)) => self.copy(threads(count)?),
+            Some(("copy-new", count)) => self.copy_new(threads(count)?),
             _ => Err(unknown(op)),
         }
     }

@@ -4,7 +4,7 @@ mod advice;
 mod heat;
 mod send;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -49,7 +49,7 @@ pub enum Nvm {
     Absent,
     /// Memory, slowed down to Optane's speed.
     Slowed,
-    /// Memory as it is: what moves to it cost beside copying.
+    /// Memory as it is, all of it taken beforehand as a device's is: what moves to it cost beside copying.
     Plain,
 }
 
@@ -72,15 +72,23 @@ impl Terrace {
         options.tiering.payback_epochs = 1e6;
         options.tiering.hold.epochs = 1_000_000;
         options.tiering.policy = policy;
+        let pool = PathBuf::from(format!("/dev/shm/terrace-bench-{}.pool", std::process::id()));
         if nvm != Nvm::Absent {
             // Images are wider than what lies in the files, and padded.
             let store = Store::open(options.clone())?;
             let capacity_bytes = total_bytes(&store).next_multiple_of(1 << 21) * 5 / 4 + (64 << 20);
             store.close()?;
-            let limiter = (nvm == Nvm::Slowed).then_some(NVM);
-            options.nvm = Some(NvmOptions { backing: NvmBacking::Emulated, capacity_bytes, limiter });
+            let (backing, limiter) = match nvm {
+                Nvm::Plain => (NvmBacking::Path(pool.clone()), None),
+                _ => (NvmBacking::Emulated, Some(NVM)),
+            };
+            options.nvm = Some(NvmOptions { backing, capacity_bytes, limiter });
         }
         let store = Store::open(options)?;
+        if nvm == Nvm::Plain {
+            // Mapped: it goes with the process.
+            std::fs::remove_file(&pool).map_err(Error::path("remove", &pool))?;
+        }
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(threads)
             .enable_all()

@@ -5,7 +5,7 @@
 //!
 //! ```text
 //!   work(placement)  = hot + (reading + unpacking + slower memory) / partitions           cores
-//!   reads(placement) = latency + bytes read from home / device                           device, kept busy
+//!   reads(placement) = latency + time of the reads from home                             device, kept busy
 //!   span(placement)  = max(work, reads) + min(work, reads) / windows        windows = bytes / depth of the device
 //!   time(placement)  = measured + sum over scans of (span(placement) - span(as it was))
 //! ```
@@ -13,13 +13,15 @@
 //! Reading itself costs the cores time (submitting, pages, checksums); it is calibrated as time of all threads.
 //!
 //! `hot` is the span as measured without what its partitions waited, and without the work that the places of that time
-//! took. The bytes that a scan reads from home follow from the segments of each column it read and the share of the
-//! column's reads that go to segments at home, by heat. Nothing here knows of a statement beyond that.
+//! took. What the device takes for a read goes by its pattern and size, as calibrated with many reads at once: pages here
+//! and there come slower than whole columns. The bytes that a scan reads from home follow from the segments of each column
+//! it read and the share of the column's reads that go to segments at home, by heat. Nothing here knows of a statement
+//! beyond that.
 
 use std::collections::HashMap;
 
 use super::calibrate::Calibration;
-use super::cost::{Extent, share_read};
+use super::cost::{Extent, TierCost, share_read};
 use super::epoch::{Inputs, MAX_TIERS, SegmentInput, extent};
 use super::workload::{ScanProfile, StatementProfile, Workload};
 use crate::heat::Pattern;
@@ -33,8 +35,10 @@ use crate::tier::TierId;
 pub struct Device {
     /// Time before the first byte of a read, in microseconds.
     pub latency_us: f64,
-    /// Bytes per microsecond when it is kept busy.
+    /// Bytes per microsecond when it is kept busy with large reads.
     pub bytes_per_us: f64,
+    /// What it takes for reads of each kind.
+    pub cost: TierCost,
     /// Bytes in flight that keep it busy: what a scan waits for at a time.
     pub window_bytes: f64,
     /// Time of cores that a byte costs to read and check, in microseconds.
@@ -50,6 +54,7 @@ impl Device {
         Some(Self {
             latency_us: point.latency_us,
             bytes_per_us: home.busy.map_or(sequential.bytes_per_us, |busy| busy.bytes_per_us),
+            cost: home.cost,
             window_bytes: home.busy.map_or(Depth::LEAST, |busy| busy.depth_bytes) as f64,
             // Where it is not known: each byte is looked at once more.
             work_us_per_byte: if work_us_per_byte > 0.0 {
@@ -68,6 +73,8 @@ struct SegmentReads {
     reads: f64,
     /// Bytes read from the device, were it at home.
     device_bytes: f64,
+    /// Time of the device for them, in microseconds.
+    device_us: f64,
     /// Work of a core on these bytes, in microseconds.
     taking_us: f64,
     /// Further time in place on each tier of memory against the fastest one, in microseconds.
@@ -78,6 +85,7 @@ struct SegmentReads {
 #[derive(Debug, Clone, Copy, Default)]
 struct PerRead {
     device_bytes: f64,
+    device_us: f64,
     work_us: f64,
 }
 
@@ -87,6 +95,7 @@ struct ColumnSums {
     reads: f64,
     taking_us: f64,
     device_bytes: f64,
+    device_us: f64,
     slower_us: [f64; MAX_TIERS],
 }
 
@@ -161,29 +170,30 @@ impl Forecast {
 
     fn scan(&self, profile: &ScanProfile, known: &HashMap<(TableId, ColumnId), u32>) -> Scan {
         let partitions = f64::from(profile.partitions.max(1));
-        let (mut reads, mut work_us, mut device_bytes) = (Vec::new(), 0.0, 0.0);
+        let (mut reads, mut work_us, mut device_bytes, mut device_us) = (Vec::new(), 0.0, 0.0, 0.0);
         for read in &profile.reads {
             // A table that was dropped since is left as it was.
             let Some(at) = known.get(&(read.table, read.column)).copied() else { continue };
             let Some(column) = self.columns.get(at as usize) else { continue };
             reads.push((at, read.total() as f64));
             device_bytes += read.cold_bytes as f64;
+            device_us += read.cold_bytes as f64 * column.device_us_per_byte(self.device);
             for (id, count) in (0_u8..).zip(read.segments).filter(|(_, count)| *count > 0) {
                 work_us += f64::from(count) * column.work_us(TierId(id), self.home);
             }
         }
         let work_us = work_us / partitions;
         let hot_us = (profile.span_us - profile.wait_us / partitions - work_us).max(0.0);
-        let was_us = self.span_us(hot_us + work_us, device_bytes);
+        let was_us = self.span_us(hot_us + work_us, (device_bytes, device_us));
         Scan { hot_us, was_us, partitions, reads }
     }
 
-    /// The span of a scan with so much work that reads so many bytes from home.
-    fn span_us(&self, work_us: f64, bytes: f64) -> f64 {
+    /// The span of a scan with so much work that reads so many bytes from home, for which the device takes so long.
+    fn span_us(&self, work_us: f64, (bytes, device_us): (f64, f64)) -> f64 {
         if bytes <= 0.0 {
             return work_us;
         }
-        let reads_us = self.device.latency_us + bytes / self.device.bytes_per_us.max(1e-3);
+        let reads_us = self.device.latency_us + device_us;
         let windows = (bytes / self.device.window_bytes.max(1.0)).max(1.0);
         work_us.max(reads_us) + work_us.min(reads_us) / windows
     }
@@ -200,19 +210,21 @@ impl Forecast {
             let reads = sums.reads.max(f64::MIN_POSITIVE);
             if *tier == self.home {
                 column.device_bytes += segment.device_bytes / reads;
+                column.device_us += segment.device_us / reads;
                 column.work_us += segment.taking_us / reads;
             } else {
                 column.work_us += segment.slower_us.get(usize::from(tier.0)).copied().unwrap_or(0.0) / reads;
             }
         }
         let change_us = |scan: &Scan| {
-            let (mut bytes, mut work_us) = (0.0, 0.0);
+            let (mut bytes, mut device_us, mut work_us) = (0.0, 0.0, 0.0);
             for (column, count) in &scan.reads {
                 let per_read = per_read.get(*column as usize).copied().unwrap_or_default();
                 bytes += count * per_read.device_bytes;
+                device_us += count * per_read.device_us;
                 work_us += count * per_read.work_us;
             }
-            self.span_us(scan.hot_us + work_us / scan.partitions, bytes) - scan.was_us
+            self.span_us(scan.hot_us + work_us / scan.partitions, (bytes, device_us)) - scan.was_us
         };
         let time_us = |statement: &Statement| {
             (statement.elapsed_us + statement.scans.iter().map(change_us).sum::<f64>()).max(0.0)
@@ -226,8 +238,17 @@ impl ColumnSums {
         self.reads += reads.reads;
         self.taking_us += reads.taking_us;
         self.device_bytes += reads.device_bytes;
+        self.device_us += reads.device_us;
         for (sum, us) in self.slower_us.iter_mut().zip(reads.slower_us) {
             *sum += us;
+        }
+    }
+
+    /// What the device takes for a byte of its reads.
+    fn device_us_per_byte(&self, device: Device) -> f64 {
+        match self.device_bytes > 0.0 {
+            true => self.device_us / self.device_bytes,
+            false => 1.0 / device.bytes_per_us.max(1e-3),
         }
     }
 
@@ -269,6 +290,7 @@ fn segment_reads(
             f64::from(*accesses) * stored as f64 * share_read(pattern, at_home, values)
         })
         .sum();
+    let device_us = device.cost.expected_us(&heat, at_home);
     // What planning adds to the bytes of a compressed column is the time to unpack it.
     let unpack_us = segment.home_bytes.saturating_sub(stored) as f64 / device.bytes_per_us.max(1e-3);
     let share = if stored > 0 { device_bytes / stored as f64 } else { 0.0 };
@@ -281,7 +303,7 @@ fn segment_reads(
         *slot = (on(id) - on(0)).max(0.0);
     }
     let taking_us = share * unpack_us + device_bytes * device.work_us_per_byte;
-    SegmentReads { column, reads, device_bytes, taking_us, slower_us }
+    SegmentReads { column, reads, device_bytes, device_us, taking_us, slower_us }
 }
 
 #[cfg(test)]

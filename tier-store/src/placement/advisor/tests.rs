@@ -4,7 +4,7 @@
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-use super::super::cost::TierCost;
+use super::super::cost::{PAGE_BYTES, PatternCost, TierCost};
 use super::super::duty::Duty;
 use super::super::epoch::{MAX_TIERS, SegmentInput, TierInput, plan};
 use super::super::policy::PolicyKind;
@@ -15,7 +15,16 @@ use crate::heat::decay::{SegmentHeat, SegmentKey};
 use crate::table::{ChunkId, ColumnId, TableId};
 use crate::tier::TierKind;
 
-const DEVICE: Device = Device { latency_us: 80.0, bytes_per_us: 1_500.0, window_bytes: 8e6, work_us_per_byte: 3e-4 };
+const DEVICE: Device = Device {
+    latency_us: 80.0,
+    bytes_per_us: 1_500.0,
+    cost: TierCost {
+        patterns: [PatternCost { latency_us: 0.0, bytes_per_us: 1_500.0 }; 4],
+        granule_bytes: Some(PAGE_BYTES),
+    },
+    window_bytes: 8e6,
+    work_us_per_byte: 3e-4,
+};
 
 fn segment(rng: &mut StdRng, chunk: u64, column: u32) -> SegmentInput {
     let mut heat = SegmentHeat::default();

@@ -6,6 +6,8 @@ use crate::error::{Error, Result};
 /// Repetitions of a measurement at most, and the time after which no further one starts.
 const REPETITIONS: usize = 15;
 const ENOUGH_US: u64 = 8_000;
+/// After so long one repetition has to do: a disk with an arm takes seconds for what others do in a millisecond.
+const SLOW_US: u64 = 400_000;
 /// Looks at a clock within which one that moves has moved.
 const LOOKS: usize = 100_000;
 
@@ -28,7 +30,8 @@ pub(super) fn median_us(clock: &dyn Clock, mut work: impl FnMut(usize) -> Result
         std::hint::black_box(work(number)?);
         let end_us = clock.now_us();
         times.push(end_us.saturating_sub(start_us));
-        if end_us.saturating_sub(begin_us) > ENOUGH_US && number > 1 {
+        let took_us = end_us.saturating_sub(begin_us);
+        if (took_us > ENOUGH_US && number > 1) || took_us > SLOW_US {
             break;
         }
     }
@@ -55,12 +58,40 @@ pub(super) fn median_at_once_us(
     })
 }
 
+/// The line through two points is not believed to be steeper than the way to the farther one by more than this: where each
+/// request takes so long that bytes hardly count, it goes by the difference of two times that are nearly the same.
+const MOST_STEEPER: f64 = 1.5;
+
 /// Latency and bandwidth of the line through two points of (bytes, microseconds).
 pub(super) fn line(small: (u64, f64), large: (u64, f64)) -> Result<(f64, f64)> {
     let (bytes, us) = (large.0.saturating_sub(small.0) as f64, large.1 - small.1);
-    if bytes <= 0.0 || us <= 0.0 || !us.is_finite() {
+    if bytes <= 0.0 || !(large.1 > 0.0 && large.1.is_finite()) {
         return Err(too_coarse());
     }
-    let bytes_per_us = bytes / us;
+    let most = MOST_STEEPER * large.0 as f64 / large.1;
+    let bytes_per_us = if us > 0.0 { (bytes / us).min(most) } else { most };
     Ok(((small.1 - small.0 as f64 / bytes_per_us).max(0.0), bytes_per_us))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_line_is_no_steeper_than_its_points_allow() {
+        let (latency_us, bytes_per_us) = line((1_000, 20.0), (11_000, 30.0)).unwrap();
+        assert!((bytes_per_us - 550.0).abs() < 1e-6 && (latency_us - 18.2).abs() < 0.1);
+        assert_eq!(line((1_000, 2.0), (101_000, 102.0)).unwrap(), (1.0, 1_000.0));
+        // A disk with an arm: a request takes 7 ms, whatever it reads; now and then the larger one is the quicker.
+        for small_us in [6_900.0, 7_000.0, 7_100.0] {
+            let (latency_us, bytes_per_us) = line((1 << 16, small_us), (1 << 20, 7_000.0)).unwrap();
+            assert!((bytes_per_us - 224.7).abs() < 0.1, "{bytes_per_us}");
+            assert!((latency_us - small_us + 291.7).abs() < 1.0, "{latency_us}");
+        }
+        for none in [(0.0, 0.0), (5.0, f64::NAN), (5.0, 0.0)] {
+            line((1_000, none.0), (2_000, none.1)).unwrap_err();
+        }
+        line((1_000, 1.0), (1_000, 2.0)).unwrap_err();
+    }
 }

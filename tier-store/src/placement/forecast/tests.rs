@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
-use super::super::cost::TierCost;
+use super::super::cost::{PAGE_BYTES, PatternCost, TierCost};
 use super::super::duty::Duty;
 use super::super::epoch::TierInput;
 use super::super::workload::ColumnReads;
@@ -14,6 +14,10 @@ const MIB: u64 = 1 << 20;
 const DEVICE: Device = Device {
     latency_us: 50.0,
     bytes_per_us: MIB as f64 / 1000.0,
+    cost: TierCost {
+        patterns: [PatternCost { latency_us: 0.0, bytes_per_us: MIB as f64 / 1000.0 }; 4],
+        granule_bytes: Some(PAGE_BYTES),
+    },
     window_bytes: (2 * MIB) as f64,
     work_us_per_byte: 100.0 / MIB as f64,
 };
@@ -107,4 +111,25 @@ fn columns_that_nobody_read_count_evenly_and_unknown_ones_not_at_all() {
     let mut dropped = scan;
     dropped.statements[0].scans[0].reads[0].table = TableId(9);
     assert_eq!(time_us(&cold, &dropped, [HOME; 8]), 3000.0);
+}
+
+#[test]
+fn pages_here_and_there_take_the_device_longer_than_a_column() {
+    let mut paged = DEVICE;
+    paged.cost.patterns[Pattern::Monotonic as usize].latency_us = 100.0;
+    let mut inputs = inputs([1.0; 8]);
+    let forecast = |inputs: &Inputs, device| {
+        let forecast = Forecast::new(inputs, &[MIB; 8], device, &statement(1_000.0, 1_000.0, 0.0, 8, 0));
+        forecast.times_us(&[HOME; 8])[0]
+    };
+    // Whole columns are no matter of pages.
+    assert_eq!(forecast(&inputs, DEVICE), forecast(&inputs, paged));
+    for segment in &mut inputs.segments {
+        // Ten of its 64 pages, about.
+        segment.heat = SegmentHeat::default();
+        (segment.heat.accesses[1], segment.heat.values[1]) = (1.0, 10.0);
+    }
+    let (even, longer) = (forecast(&inputs, DEVICE), forecast(&inputs, paged));
+    let pages = 8.0 * 64.0 * (1.0 - (63.0_f64 / 64.0).powi(10));
+    assert!((longer - even - pages * 100.0).abs() < pages * 10.0, "{even} {longer} {pages}");
 }

@@ -253,7 +253,7 @@ fn number(name: &str, usual: u64) -> u64 {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn answers_are_those_of_a_table_without_views() {
-    let (seed, steps) = (number("TERRACE_TEST_SEED", 56), number("TERRACE_TEST_STEPS", 600) as usize);
+    let (seed, steps) = (number("TERRACE_TEST_SEED", 56), number("TERRACE_TEST_STEPS", 400) as usize);
     let seen = run(seed, steps, Lie::No).await.unwrap_or_else(|e| panic!("{e}"));
     println!("seed {seed}: {seen:?}");
     assert!(seen.left_out > 0 && seen.hits as usize * 20 > seen.queries, "views served next to nothing: {seen:?}");
