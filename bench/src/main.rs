@@ -8,6 +8,7 @@
 //!   cgroup      limits on a side's memory and disk
 //!   data tpch   TPC-H, generated and clustered once, read by all sides
 //!   tenants tpcds  the same for TPC-H of ten tenants, and for TPC-DS
+//!   order_line  ORDER_LINE of CH-benCHmark, and what of it is hot
 //!   row report  results, as JSON and as one HTML page
 //!   plot bars heat_map  drawings in it
 //! ```
@@ -25,6 +26,7 @@ mod environment;
 mod error;
 mod experiments;
 mod heat_map;
+mod order_line;
 mod plot;
 mod report;
 mod row;

@@ -3,6 +3,7 @@
 mod access;
 mod advisor;
 mod budgets;
+mod ch_benchmark;
 mod contest;
 mod counters;
 mod dram_saved;
@@ -198,6 +199,12 @@ pub const ALL: &[Experiment] = &[
         figure: "-",
         about: "YCSB A-F, operations/s over ADBC to a server, against DuckDB in process and in memory",
         run: ycsb::run,
+    },
+    Experiment {
+        name: "ch-benchmark",
+        figure: "P12",
+        about: "CH-benCHmark's ORDER_LINE, tiered with hot views, against all in memory, with views and without",
+        run: ch_benchmark::run,
     },
     Experiment {
         name: "ycsb-merge",

@@ -8,6 +8,7 @@ pub mod device;
 pub mod disk;
 pub mod keys;
 pub mod micro;
+pub mod order_line;
 pub mod quality;
 pub mod solver;
 pub mod terrace;
@@ -18,11 +19,13 @@ use std::io::{BufRead, Write};
 use std::path::PathBuf;
 use std::time::Instant;
 
+use arrow::array::{ArrayRef, RecordBatch};
 use serde::{Deserialize, Serialize};
 use terrace_tier_store::placement::{MergeKind, PolicyKind};
 
 use crate::data::Dataset;
 use crate::error::{Error, Result};
+use crate::order_line::{OrderLine, Shape};
 use crate::row::Sample;
 use crate::tenants::Tenants;
 use crate::tpcds::TpcDs;
@@ -38,6 +41,8 @@ pub enum Workload {
     Tenants,
     /// TPC-DS, from files that are there.
     TpcDs,
+    /// ORDER_LINE of CH-benCHmark.
+    OrderLine,
 }
 
 /// What a side is and works on.
@@ -147,6 +152,17 @@ pub enum SideSpec {
         /// Reads by threads that block instead of io_uring.
         blocking: bool,
     },
+    /// Clients of ORDER_LINE of CH-benCHmark.
+    OrderLine {
+        /// Its data directory.
+        store: PathBuf,
+        /// Threads and partitions.
+        threads: usize,
+        /// Scale of the data.
+        scale: f64,
+        /// The share of its lines that is hot.
+        hot: f64,
+    },
     /// A Flight SQL client with `lineitem` in memory.
     Client {
         /// Address of the server.
@@ -226,6 +242,7 @@ fn build(spec: SideSpec) -> Result<Box<dyn Side>> {
                 Workload::TpcH => Dataset::new(&data_dir, scale).prepare()?,
                 Workload::Tenants => Tenants::new(&data_dir, scale).prepare()?,
                 Workload::TpcDs => TpcDs::new(&data_dir, scale).prepare()?,
+                Workload::OrderLine => OrderLine::new(&data_dir, scale).prepare()?,
             }
             Box::new(Nothing)
         }
@@ -251,6 +268,9 @@ fn build(spec: SideSpec) -> Result<Box<dyn Side>> {
         SideSpec::Keys { store, enforced, random, cold } => Box::new(keys::Keys::new(&store, enforced, random, cold)?),
         SideSpec::Ycsb { store, records, clients, merge, chunk_rows, blocking } => {
             Box::new(ycsb::Ycsb::new(&store, (records, chunk_rows), clients, (merge, blocking))?)
+        }
+        SideSpec::OrderLine { store, threads, scale, hot } => {
+            Box::new(order_line::Clients::open(&store, threads, Shape::of(scale), hot)?)
         }
         SideSpec::Client { url, scale } => Box::new(client::Client::new(url, scale)?),
         SideSpec::Solver { segments } => Box::new(solver::Solver::new(segments)),
@@ -282,4 +302,9 @@ fn cpu_ms() -> f64 {
 
 fn ms_since(start: Instant) -> f64 {
     start.elapsed().as_secs_f64() * 1e3
+}
+
+/// Values for a statement, in their order.
+fn parameters<const N: usize>(values: [ArrayRef; N]) -> Result<RecordBatch> {
+    Ok(RecordBatch::try_from_iter(values.into_iter().enumerate().map(|(n, value)| (format!("${}", n + 1), value)))?)
 }

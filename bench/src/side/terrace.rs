@@ -55,8 +55,8 @@ pub enum Nvm {
 
 /// The side.
 pub struct Terrace {
-    runtime: Runtime,
-    engine: Arc<Engine>,
+    pub(super) runtime: Runtime,
+    pub(super) engine: Arc<Engine>,
     session: Arc<Session>,
     marked: Option<Instant>,
 }
@@ -104,7 +104,7 @@ impl Terrace {
         Ok(Self { runtime, engine, session, marked: None })
     }
 
-    fn sql(&self, sql: &str) -> Result<Sample> {
+    pub(super) fn sql(&self, sql: &str) -> Result<Sample> {
         let counters = self.engine.store().ssd().counters();
         let cold_before = counters.read_bytes.load(Ordering::Relaxed);
         let start = Instant::now();

@@ -26,7 +26,7 @@ use terrace_tier_store::table::{TableDefinition, TableName};
 use terrace_tier_store::{Store, StoreOptions};
 use tokio::runtime::Runtime;
 
-use super::{Side, ms_since, unknown};
+use super::{Side, ms_since, parameters, unknown};
 use crate::error::{Error, Result};
 use crate::row::Sample;
 
@@ -230,8 +230,4 @@ fn keys(keys: impl IntoIterator<Item = u64>) -> ArrayRef {
 
 fn text(rng: &mut StdRng) -> String {
     Alphanumeric.sample_string(rng, FIELD_BYTES)
-}
-
-fn parameters<const N: usize>(values: [ArrayRef; N]) -> Result<RecordBatch> {
-    Ok(RecordBatch::try_from_iter(values.into_iter().enumerate().map(|(n, value)| (format!("${}", n + 1), value)))?)
 }

@@ -1,0 +1,292 @@
+//! Hot views on ORDER_LINE of CH-benCHmark: all in memory and tiered, with and without views, by the share of queries that
+//! ask for hot lines only (Meyer et al., ADMS 2015, section 5 and figure 6).
+//!
+//! The paper gives figure 6 as a picture; the factors below are those of its text, which does not say which share has which.
+
+use serde_json::{Value, json};
+
+use crate::bench::{Bench, Finding, Target};
+use crate::child::Child;
+use crate::data::StoreClone;
+use crate::error::{Error, Result};
+use crate::order_line::{OrderLine, Shape};
+use crate::plot::{self, Axis, Series};
+use crate::row::Sample;
+use crate::side::{SideSpec, Workload};
+use crate::statistics::median;
+
+/// Shares of the lines that are hot, with what the paper says of tiered memory with views against all in memory with views.
+const HOT: [(f64, [f64; 2]); 2] = [(0.1, [1.8, 1.3]), (0.2, [1.7, 1.2])];
+/// Shares of the queries that ask for hot lines only.
+const SHARES: [f64; 4] = [0.5, 0.65, 0.8, 0.95];
+const QUICK_SHARES: [f64; 2] = [0.5, 0.95];
+/// What DRAM holds of a tiered side beyond the hot share: bits, padding, and chunks that are hot in part.
+const ROOM: f64 = 1.1;
+/// Rounds of queries in one measurement; the paper has 200, in one run.
+const ROUNDS: usize = 21;
+const QUICK_ROUNDS: usize = 3;
+const PLANS: usize = 300;
+const QUICK_PLANS: usize = 30;
+/// What four sides take per scale, two of them with everything in memory.
+const BYTES_PER_SCALE: u64 = 4_000_000_000;
+
+/// The paper's configurations.
+const MEMORY: usize = 0;
+const MEMORY_VIEWS: usize = 1;
+const TIERED: usize = 2;
+const TIERED_VIEWS: usize = 3;
+const NAMES: [&str; 4] = ["all in memory", "all in memory, views", "tiered", "tiered, views"];
+
+/// A configuration at work.
+struct Contender {
+    child: Child,
+    tiered: bool,
+    /// What making its views took; `None` without any.
+    views: Option<Sample>,
+    _store: StoreClone,
+}
+
+/// What all four did at a share of queries for hot lines only, a sample per round of measurements.
+struct Measured {
+    share: f64,
+    dram_bytes: f64,
+    samples: [Vec<Sample>; 4],
+}
+
+/// Both hot shares, one after the other.
+pub fn run(bench: &mut Bench) -> Result<()> {
+    let scale = bench.scale(1.0);
+    bench.check_memory(scale, BYTES_PER_SCALE)?;
+    let data = OrderLine::new(&bench.data_dir, scale);
+    if !data.store().is_dir() {
+        eprintln!("  making ORDER_LINE of {:?}", Shape::of(scale));
+        bench.prepare(Workload::OrderLine, scale)?;
+    }
+    let hot = if bench.quick { HOT.get(..1) } else { HOT.get(..) };
+    hot.unwrap_or_default().iter().try_for_each(|(hot, paper)| at(bench, &data, (scale, *hot), *paper))
+}
+
+/// One share of hot lines: four sides, and all shares of queries.
+fn at(bench: &mut Bench, data: &OrderLine, (scale, hot): (f64, f64), paper: [f64; 2]) -> Result<()> {
+    let start = |number| Contender::start(bench, data.store(), (scale, hot), number);
+    let [a, b, c, d] = [MEMORY, MEMORY_VIEWS, TIERED, TIERED_VIEWS].map(start);
+    let mut all = [a?, b?, c?, d?];
+    let shape = Shape::of(scale);
+    let about = json!({
+        "scale": scale, "threads": bench.threads, "hot": hot, "warehouses": shape.warehouses, "orders": shape.orders,
+    });
+    add_views(bench, &all, &about);
+    let shares: &[f64] = if bench.quick { &QUICK_SHARES } else { &SHARES };
+    let mut measured = Vec::new();
+    println!("  {:<10}{:<24}{:>12}{:>12}{:>12}{:>12}", "hot only", "", "ms/round", "to memory", "to views", "cold MB");
+    for share in shares {
+        let of_share = measure(bench, &mut all, (hot, *share))?;
+        of_share.print(rounds(bench));
+        measured.push(of_share);
+    }
+    add_shares(bench, &measured, &about, paper);
+    add_plans(bench, &mut all, &about)?;
+    draw(bench, hot, &measured, paper);
+    Ok(())
+}
+
+fn rounds(bench: &Bench) -> usize {
+    if bench.quick { QUICK_ROUNDS } else { ROUNDS }
+}
+
+impl Contender {
+    fn start(bench: &Bench, store: std::path::PathBuf, (scale, hot): (f64, f64), number: usize) -> Result<Self> {
+        let store = StoreClone::of(&store)?;
+        let spec = SideSpec::OrderLine { store: store.path(), threads: bench.threads, scale, hot };
+        let mut child = Child::start(NAMES.get(number).copied().unwrap_or_default(), &spec)?;
+        let views = match number {
+            MEMORY_VIEWS | TIERED_VIEWS => Some(child.ask("views")?),
+            _ => None,
+        };
+        let tiered = matches!(number, TIERED | TIERED_VIEWS);
+        if !tiered {
+            child.ask("fill")?;
+        }
+        Ok(Self { child, tiered, views, _store: store })
+    }
+}
+
+impl Measured {
+    fn median(&self, side: usize, of: impl Fn(&Sample) -> f64) -> f64 {
+        median(&self.samples[side].iter().map(of).collect::<Vec<_>>())
+    }
+
+    fn ms(&self, side: usize) -> f64 {
+        self.median(side, |sample| sample.ms)
+    }
+
+    fn cold_mb(&self, side: usize) -> f64 {
+        self.median(side, |sample| sample.value("cold_bytes")) / 1e6
+    }
+
+    /// Times of tiered memory with views over another's, round by round.
+    fn over(&self, other: usize) -> Vec<f64> {
+        let pairs = self.samples[TIERED_VIEWS].iter().zip(&self.samples[other]);
+        pairs.map(|(own, other)| own.ms / other.ms).collect()
+    }
+
+    fn print(&self, rounds: usize) {
+        let label = format!("{:.0} %", self.share * 100.0);
+        for (side, name) in NAMES.into_iter().enumerate() {
+            let (ms, cold) = (self.ms(side), self.cold_mb(side));
+            let (to_memory, to_views) = (ms / self.ms(MEMORY), ms / self.ms(MEMORY_VIEWS));
+            let per_round = ms / rounds as f64;
+            println!("  {label:<10}{name:<24}{per_round:>12.1}{to_memory:>12.3}{to_views:>12.3}{cold:>12.1}");
+        }
+    }
+}
+
+/// Lets the tiered sides place by one measurement, then measures all in turn. Fails where two sides answer differently, where
+/// one that holds everything in memory reads from disk, and where views serve other queries than those for hot lines only.
+fn measure(bench: &mut Bench, all: &mut [Contender; 4], (hot, share): (f64, f64)) -> Result<Measured> {
+    let (rounds, seed) = (rounds(bench), bench.seed * 1000);
+    let op = |number: usize| format!("rounds {share} {rounds} {}", seed + number as u64);
+    let mut measured = Measured { share, dram_bytes: 0.0, samples: Default::default() };
+    for one in all.iter_mut() {
+        one.child.ask(&op(0))?;
+        if one.tiered {
+            // What lies where after another share does not hold it there.
+            one.child.ask("place 0")?;
+            let placed = bench.ask(&mut one.child, &format!("place {}", hot * ROOM))?;
+            measured.dram_bytes = placed.value("dram_bytes");
+        }
+    }
+    let mut round = 0;
+    while bench.another(round) {
+        round += 1;
+        let (op, mut first) = (op(round), None);
+        for (one, samples) in all.iter_mut().zip(&mut measured.samples) {
+            let sample = bench.ask(&mut one.child, &op)?;
+            let (name, answer) = (one.child.name(), (sample.value("rows"), sample.value("digest")));
+            let expected = *first.get_or_insert(answer);
+            if answer != expected {
+                return Err(Error::failed(format!("{name}, '{op}': answers {answer:?}, others {expected:?}")));
+            }
+            let cold = sample.value("cold_bytes");
+            if !one.tiered && cold > 0.0 {
+                return Err(Error::failed(format!("{name}, '{op}': {cold} bytes were read from disk")));
+            }
+            let (hits, hot) = (sample.value("views_hits"), sample.value("hot_queries"));
+            if hits != if one.views.is_some() { hot } else { 0.0 } {
+                let what = format!("{name}, '{op}': views served {hits} of {hot} queries for hot lines");
+                return Err(Error::failed(what));
+            }
+            samples.push(sample);
+        }
+    }
+    Ok(measured)
+}
+
+/// What making the views wrote, against the table.
+fn add_views(bench: &mut Bench, all: &[Contender; 4], about: &Value) {
+    let made: Vec<&Sample> = all.iter().filter_map(|one| one.views.as_ref()).collect();
+    let Some(first) = made.first() else { return };
+    let values: Vec<f64> = made.iter().map(|s| s.value("written_bytes") / s.value("table_bytes")).collect();
+    let seconds: Vec<f64> = made.iter().map(|s| s.ms / 1e3).collect();
+    bench.add(Finding {
+        sides: ("bytes that the runs of three views write", "bytes of the table"),
+        what: &format!("{}: write amplification", hot_of(about)),
+        values: &values,
+        target: Target::below(3.0, 1.0),
+        params: with(
+            about,
+            json!({
+                "seconds": median(&seconds), "table_bytes": first.value("table_bytes"),
+                "table_bytes_after": first.value("table_bytes_after"), "chunks_after": first.value("chunks"),
+            }),
+        ),
+    });
+}
+
+/// The figure, against the three other configurations.
+fn add_shares(bench: &mut Bench, measured: &[Measured], about: &Value, paper: [f64; 2]) {
+    let against =
+        [(MEMORY_VIEWS, Target::below(1.5, 1.1)), (MEMORY, Target::below(1.0, 0.5)), (TIERED, Target::below(1.0, 0.5))];
+    for (other, target) in against {
+        for of_share in measured {
+            let mut params = with(about, json!({ "hot_only": of_share.share, "dram_bytes": of_share.dram_bytes }));
+            let pruned = of_share.median(TIERED_VIEWS, |s| s.value("views_pruned_chunks") / s.value("hot_queries"));
+            params = with(&params, json!({ "chunks_pruned_per_hot_query": pruned }));
+            for (side, name) in NAMES.into_iter().enumerate() {
+                let name = name.replace(", ", "_").replace(' ', "_");
+                let own = json!({
+                    format!("{name}_ms"): of_share.ms(side),
+                    format!("{name}_cpu_ms"): of_share.median(side, |sample| sample.value("cpu_ms")),
+                    format!("{name}_cold_mb"): of_share.cold_mb(side),
+                });
+                params = with(&params, own);
+            }
+            let reported = match other {
+                MEMORY_VIEWS => format!("{} to {}", paper[1], paper[0]),
+                MEMORY => "less than 1".to_owned(),
+                _ => "not told".to_owned(),
+            };
+            bench.add(Finding {
+                sides: (NAMES[TIERED_VIEWS], NAMES[other]),
+                what: &format!("{}, {:.0} % hot only", hot_of(about), of_share.share * 100.0),
+                values: &of_share.over(other),
+                target,
+                params: with(&params, json!({ "paper": reported })),
+            });
+        }
+    }
+}
+
+/// What holding a query against the views costs, as part of the time to plan it.
+fn add_plans(bench: &mut Bench, all: &mut [Contender; 4], about: &Value) -> Result<()> {
+    let count = if bench.quick { QUICK_PLANS } else { PLANS };
+    let ops = ["off", "on"].map(|views| format!("plan {count} {views}"));
+    let mut times: [Vec<f64>; 2] = Default::default();
+    let child = &mut all[MEMORY_VIEWS].child;
+    for op in &ops {
+        child.ask(op)?;
+    }
+    while bench.another(times[0].len()) {
+        for (op, times) in ops.iter().zip(&mut times) {
+            times.push(bench.ask(child, op)?.value("median_us"));
+        }
+    }
+    let values: Vec<f64> = times[1].iter().zip(&times[0]).map(|(views, none)| views / none).collect();
+    bench.add(Finding {
+        sides: ("planning a query by key that none of three views serves", "the same with views switched off"),
+        what: &format!("{}: the check", hot_of(about)),
+        values: &values,
+        target: Target::below(1.1, 1.02),
+        params: with(about, json!({ "us_a": median(&times[1]), "us_b": median(&times[0]) })),
+    });
+    Ok(())
+}
+
+fn hot_of(about: &Value) -> String {
+    format!("{:.0} % hot", about.get("hot").and_then(Value::as_f64).unwrap_or_default() * 100.0)
+}
+
+fn with(params: &Value, further: Value) -> Value {
+    let mut params = params.clone();
+    if let (Some(params), Value::Object(further)) = (params.as_object_mut(), further) {
+        params.extend(further);
+    }
+    params
+}
+
+fn draw(bench: &mut Bench, hot: f64, measured: &[Measured], [most, least]: [f64; 2]) {
+    let ours = NAMES.into_iter().enumerate().rev().map(|(side, name)| {
+        let point = |of: &Measured| (of.share * 100.0, of.ms(side) / of.ms(MEMORY_VIEWS));
+        Series::measured(name, measured.iter().map(point).collect())
+    });
+    let paper = format!("tiered, views: {least} to {most} (paper)");
+    let paper = Series::reported(&paper, vec![(SHARES[0] * 100.0, most), (SHARES[3] * 100.0, least)]);
+    let series: Vec<Series> = ours.chain([paper]).collect();
+    let (x, y) = (Axis::linear("% of the queries ask for hot lines only"), Axis::linear("time / all in memory, views"));
+    let title = format!(
+        "ORDER_LINE of CH-benCHmark, {:.0} % hot (compare Meyer et al. 2015, figure 6; which share has which of the paper's \
+         factors is a guess)",
+        hot * 100.0
+    );
+    bench.draw(&title, plot::svg(&x, &y, &series));
+}
