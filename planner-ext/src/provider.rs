@@ -19,7 +19,7 @@ use terrace_tier_store::table::{Table, TableVersion};
 
 use crate::joins::PlannerOptions;
 use crate::scan::{ScanConfig, ScanSource, TierScanExec};
-use crate::views::{HotViews, Served};
+use crate::views::{Asking, HotViews, Served};
 
 /// A version of a table, to be scanned. Rows are written by the engine, not through plans.
 #[derive(Debug)]
@@ -65,15 +65,21 @@ impl TierTable {
     }
 
     /// What hot views say of a scan that puts out `projection`.
-    fn served(&self, state: &dyn Session, projection: &[usize], filters: &[Expr]) -> Result<Vec<Served>> {
+    fn served(
+        &self,
+        state: &dyn Session,
+        projection: &[usize],
+        filters: &[Expr],
+    ) -> Result<(Vec<Served>, Option<Arc<Asking>>)> {
         let options = state.config_options();
         let Some(views) = self.hot_views.as_ref().filter(|_| PlannerOptions::of(options).hot_views) else {
-            return Ok(Vec::new());
+            return Ok(Default::default());
         };
         // The place of a row belongs to no view.
         let columns = self.source.table.schema().fields();
         let read: Vec<_> = projection.iter().filter_map(|at| Some(columns.get(*at)?.name().as_str())).collect();
-        Ok(views.serving(&self.source.table, &read, filters, options)?)
+        let asking = views.asking(&self.source.table, &read, filters, options);
+        Ok((views.serving(&self.source.table, &read, filters, options)?, asking))
     }
 
     /// The snapshot it scans.
@@ -137,11 +143,11 @@ impl TableProvider for TierTable {
         let schema = self.source.schema();
         let columns = DFSchema::try_from(Arc::clone(schema))?;
         let projection = projection.cloned().unwrap_or_else(|| (0..schema.fields().len()).collect());
-        let served = self.served(state, &projection, filters)?;
+        let (served, asking) = self.served(state, &projection, filters)?;
         let filters = filters.iter().map(|f| state.create_physical_expr(f.clone(), &columns));
         let filters = filters.collect::<Result<Vec<_>>>()?;
         let target = state.config().target_partitions();
         let config = ScanConfig::new(Arc::clone(&self.source), projection, filters, limit, target);
-        Ok(Arc::new(TierScanExec::try_new(config.serving(served, target))?))
+        Ok(Arc::new(TierScanExec::try_new(config.serving(served, target).asking(asking))?))
     }
 }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use figment::value::{Dict, Map, Value};
 use figment::{Figment, Metadata, Profile, Provider, providers::Serialized};
 use serde::{Deserialize, Serialize};
+use terrace_planner_ext::engine::MiningMode;
 use terrace_tier_store::placement::{MergeKind, PolicyKind, TieringMode};
 
 use crate::error::{Error, Result};
@@ -67,6 +68,8 @@ section! {
         pub tiering: TieringConfig = TieringConfig::default(),
         /// The task that rewrites chunks with deleted rows and small chunks.
         pub compaction: CompactionConfig = CompactionConfig::default(),
+        /// Hot views that the server learns from statements.
+        pub hot_views: HotViewsConfig = HotViewsConfig::default(),
     }
 }
 
@@ -285,8 +288,24 @@ section! {
     }
 }
 
+section! {
+    /// Hot views that the server learns from statements. Its epochs are those of `tiering.interval`, with that `half_life`.
+    pub struct HotViewsConfig {
+        /// What it does with what it learns: advise proposes views (`SHOW HOT VIEW PROPOSALS`), auto makes them and drops them
+        /// when they pay no longer, off learns nothing. Views that users made are never touched.
+        pub mode: MiningMode = MiningMode::Advise,
+        /// Epochs within which a view must have left out as many bytes of scans as putting its rows together reads and
+        /// writes.
+        pub payback_epochs: f64 = 60.0,
+        /// Views that there may be of the server's own making.
+        pub most_mined: usize = 8,
+        /// Epochs in a row in which a mined view, or a proposal, does not pay, after which it goes.
+        pub retire_after: u32 = 6,
+    }
+}
+
 /// Sections in the order in which they are printed, with their documentation.
-const SECTIONS: [(&str, Docs); 11] = [
+const SECTIONS: [(&str, Docs); 12] = [
     ("", Config::DOCS),
     ("flight", FlightConfig::DOCS),
     ("http", HttpConfig::DOCS),
@@ -298,6 +317,7 @@ const SECTIONS: [(&str, Docs); 11] = [
     ("query", QueryConfig::DOCS),
     ("tiering", TieringConfig::DOCS),
     ("compaction", CompactionConfig::DOCS),
+    ("hot_views", HotViewsConfig::DOCS),
 ];
 
 /// Variables with our prefix that are not configuration: those of clients, tests and benchmarks, and those that
@@ -415,6 +435,10 @@ impl Config {
             "tiering.half_life must be above 0 epochs"
         } else if !self.tiering.payback_epochs.is_finite() || self.tiering.payback_epochs <= 0.0 {
             "tiering.payback_epochs must be above 0 epochs"
+        } else if !self.hot_views.payback_epochs.is_finite() || self.hot_views.payback_epochs <= 0.0 {
+            "hot_views.payback_epochs must be above 0 epochs"
+        } else if self.hot_views.retire_after == 0 {
+            "hot_views.retire_after must be at least 1 epoch"
         } else if !(1.0..=1e6).contains(&self.tiering.flip_back_factor) {
             "tiering.flip_back_factor must be from 1 (nothing is held) to 1000000"
         } else if !(self.tiering.merge_top_percent > 0.0 && self.tiering.merge_top_percent <= 100.0) {
@@ -581,6 +605,8 @@ mod tests {
         assert!(error.contains("tiering.merge") && error.contains("`selective`"), "{error}");
         for (key, values) in [
             ("tiering.payback_epochs", ["0", "-1", "nan", "inf"]),
+            ("hot_views.payback_epochs", ["0", "-1", "nan", "inf"]),
+            ("hot_views.retire_after", ["0", "-1", "1.5", "nan"]),
             ("tiering.flip_back_epochs", ["-1", "1.5", "nan", "some"]),
             ("tiering.flip_back_factor", ["0.9", "-2", "nan", "inf"]),
         ] {

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use terrace_planner_ext::engine::{Engine, EngineOptions};
+use terrace_planner_ext::engine::{Engine, EngineOptions, MiningMode, MiningOptions};
 use terrace_tier_store::placement::{HoldOptions, MergeKind, TieringMode};
 use terrace_tier_store::store::{CompressionChoice, NvmOptions, ReadGapChoice};
 use terrace_tier_store::tier::codec;
@@ -103,6 +103,14 @@ fn engine_options(config: &Config, plan: &MemoryPlan, threads: usize, cpu: tokio
         queue_timeout: query.queue_timeout.0,
         statement_timeout: query.timeout.map(|span| span.0),
         history: query.history,
+        mining: MiningOptions {
+            mode: config.hot_views.mode,
+            interval: (config.hot_views.mode != MiningMode::Off).then_some(config.tiering.interval.0),
+            half_life_epochs: config.tiering.half_life,
+            payback_epochs: config.hot_views.payback_epochs,
+            most_views: config.hot_views.most_mined,
+            retire_after: config.hot_views.retire_after,
+        },
         hot_view_bytes_per_s: config.compaction.rate_limit.resolve(1 << 30),
         ..EngineOptions::new(config.data_dir.join("spill"), cpu)
     }

@@ -5,6 +5,7 @@
 //!   DROP HOT VIEW [IF EXISTS] name, ...
 //!   ALTER HOT VIEW [IF EXISTS] name REFRESH
 //!   SHOW HOT VIEWS
+//!   SHOW HOT VIEW PROPOSALS
 //!   EXPLAIN HOT VIEWS query
 //!   EXPLAIN CREATE HOT VIEW .. | EXPLAIN ALTER HOT VIEW .. REFRESH
 //! ```
@@ -75,12 +76,13 @@ pub(super) struct Create {
 
 /// True for the statements of this file; `tokens` without white space.
 pub(super) fn is_hot_view(tokens: &[&Token]) -> bool {
-    const STARTS: [&[&str]; 9] = [
+    const STARTS: [&[&str]; 10] = [
         &["create", "hot", "view"],
         &["create", "or", "replace", "hot", "view"],
         &["drop", "hot", "view"],
         &["alter", "hot", "view"],
         &["show", "hot", "views"],
+        &["show", "hot", "view", "proposals"],
         &["explain", "hot", "views"],
         &["explain", "alter", "hot", "view"],
         &["explain", "create", "hot", "view"],
@@ -102,9 +104,14 @@ pub(super) fn parse(tokens: Vec<TokenWithSpan>, sql: &str) -> Result<Parsed> {
     let parser = Parser::new(&dialect).with_recursion_limit(RECURSION_LIMIT);
     let mut parser = parser.with_tokens_with_locations(tokens);
     if take_word(&mut parser, "show") {
-        let _ = take_word(&mut parser, "hot") && take_word(&mut parser, "views");
+        let _ = take_word(&mut parser, "hot");
+        let views = take_word(&mut parser, "views");
+        let _ = views || take_word(&mut parser, "view") && take_word(&mut parser, "proposals");
         end(&mut parser).map_err(wrong)?;
-        return super::parse::parse("SELECT * FROM system.hot_views ORDER BY table_schema, view_name");
+        return super::parse::parse(match views {
+            true => "SELECT * FROM system.hot_views ORDER BY table_schema, view_name",
+            false => "SELECT * FROM system.hot_view_proposals ORDER BY saved_bytes_per_epoch DESC, view_name",
+        });
     }
     let is_forecast = take_word(&mut parser, "explain");
     let command = match () {
@@ -405,6 +412,7 @@ fn definition(session: &Session, snapshot: &Snapshot, create: &Create, views: &V
         mark: None,
         published,
         refresh_us: create.refresh.as_micros() as u64,
+        mined: None,
     }))
 }
 
@@ -474,6 +482,7 @@ mod tests {
             ("drop hot view if exists v, s.w;", true),
             ("alter hot view v refresh", true),
             ("show hot views;", false),
+            ("SHOW HOT VIEW PROPOSALS", false),
             ("explain hot views select * from t where a > 3", false),
             ("explain hot views with s as (select 1) select * from s", false),
             ("create hot view v as select * from t where a > 3 with (refresh = '10 minutes')", true),

@@ -8,6 +8,7 @@
 //!        ddl copy ingest   what DataFusion does not do for a durable catalog
 //!        rewrite change    UPDATE, DELETE, MERGE as queries over row positions, and what is done with their rows
 //!        hot_view          views of tables that queries may ask for only
+//!        mining            which of them would pay, by what statements ask for
 //!        tiering_run       when chunks learn of them, and rows are put together
 //!        rule hand         what users want of the placement, and what they ask and order on it
 //!        transaction       what several statements do together
@@ -33,6 +34,7 @@ mod ingest;
 mod insert;
 mod interrupt;
 mod memory;
+mod mining;
 mod nodes;
 mod optimize;
 mod parse;
@@ -73,10 +75,11 @@ pub use memory::QueryMemory;
 pub use registry::{Counters, DURATION_BUCKETS_US, Outcome, StatementKind, StatementRecord, StatementState};
 pub use rule::{RowsOrder, RuleOrder, ScopeOrder};
 pub use session::Session;
+pub(crate) use show::{qualified, quoted_name, quoted_text};
 pub use statement::{Prepared, RunningQuery};
 pub use transaction::Transaction;
 
-pub use crate::views::ViewTally;
+pub use crate::views::{MiningMode, MiningOptions, ViewTally};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::views::HotViews;
@@ -126,6 +129,8 @@ pub struct EngineOptions {
     pub history: usize,
     /// Most bytes per second that background runs of hot views read and write; 0: they run on REFRESH only.
     pub hot_view_bytes_per_s: u64,
+    /// What is learned from statements.
+    pub mining: MiningOptions,
     /// Source of time.
     pub clock: Arc<dyn Clock>,
 }
@@ -146,6 +151,7 @@ impl EngineOptions {
             cpu,
             history: 1000,
             hot_view_bytes_per_s: 0,
+            mining: MiningOptions::default(),
             clock: Arc::new(SystemClock::default()),
         }
     }
@@ -269,6 +275,8 @@ impl Engine {
         });
         transaction::watch_idle(&engine);
         tiering_run::start(&engine);
+        engine.hot_views.miner().prepare(&engine.options.mining);
+        mining::start(&engine);
         Ok(engine)
     }
 

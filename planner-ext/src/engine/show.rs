@@ -211,12 +211,12 @@ fn option_list(definition: &TableDefinition) -> Vec<String> {
     list
 }
 
-pub(super) fn qualified(name: &TableName) -> String {
+pub(crate) fn qualified(name: &TableName) -> String {
     format!("{}.{}", quoted_name(&name.schema), quoted_name(&name.name))
 }
 
 /// A name as it must be written to mean just this; plain names stay without quotes.
-fn quoted_name(name: &str) -> String {
+pub(crate) fn quoted_name(name: &str) -> String {
     use datafusion::sql::sqlparser::keywords::ALL_KEYWORDS;
     let plain = name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_')
         && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
@@ -224,7 +224,7 @@ fn quoted_name(name: &str) -> String {
     if plain { name.to_owned() } else { format!("\"{}\"", name.replace('"', "\"\"")) }
 }
 
-pub(super) fn quoted_text(text: &str) -> String {
+pub(crate) fn quoted_text(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))
 }
 

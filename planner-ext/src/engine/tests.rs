@@ -25,6 +25,7 @@ mod hot_runs;
 mod hot_scans;
 mod hot_views;
 mod keys;
+mod mining;
 mod placement;
 mod words;
 
@@ -580,7 +581,7 @@ async fn system_tables_show_what_is_there() {
     }
     let entries = server.engine.entries().await.unwrap();
     assert!(entries.iter().all(|e| !e.columns.fields().is_empty()));
-    assert_eq!(entries.iter().filter(|e| e.kind == EntryKind::System && e.schema == "system").count(), 12);
+    assert_eq!(entries.iter().filter(|e| e.kind == EntryKind::System && e.schema == "system").count(), 13);
     assert!(server.rows("SHOW TABLES").await.iter().any(|r| r.contains("public|t|")));
     server.fails("DROP TABLE system.tiers", ErrorKind::PermissionDenied, "system").await;
     server.fails("INSERT INTO system.tiers SELECT * FROM system.tiers", ErrorKind::PermissionDenied, "system").await;

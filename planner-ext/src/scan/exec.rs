@@ -43,7 +43,8 @@ use super::reach::Reach;
 use super::source::ScanSource;
 use super::statistics::scan_statistics;
 use super::stream::ScanStream;
-use crate::views::Served;
+use super::volume::volume;
+use crate::views::{Asking, Served, Volume};
 
 /// With so many items for each partition, their number need not be weighed.
 const FEW_ITEMS: usize = 2;
@@ -76,6 +77,8 @@ pub struct ScanConfig {
     pub denied: usize,
     /// The published hot views of the table, and the chunks that they leave out.
     pub(super) hot: HotScan,
+    /// What it asks for, to learn from when it is executed.
+    asking: Option<Arc<Asking>>,
     /// Rows after which each partition may stop.
     pub fetch: Option<usize>,
     /// Who takes which chunk.
@@ -107,6 +110,7 @@ impl ScanConfig {
             chunks,
             denied: 0,
             hot: HotScan::default(),
+            asking: None,
             fetch,
             order,
             ordering,
@@ -125,6 +129,11 @@ impl ScanConfig {
             self.partitions = self.useful_partitions(target_partitions.max(1));
         }
         Self { hot, ..self }
+    }
+
+    /// The same, to be learned from.
+    pub(crate) fn asking(self, asking: Option<Arc<Asking>>) -> Self {
+        Self { asking, ..self }
     }
 
     /// No more partitions than items, and for few items no more than pay.
@@ -168,6 +177,12 @@ impl ScanConfig {
     /// Items that may hold matching rows.
     pub(super) fn items(&self) -> impl Iterator<Item = u32> {
         self.chunks.iter().copied().chain(self.source.delta_items())
+    }
+
+    /// What it reads of `columns` where views leave nothing out.
+    fn volume(&self, columns: &[usize]) -> Volume {
+        let chunks: Vec<u32> = self.chunks.iter().copied().chain(self.hot.pruned()).collect();
+        volume(&self.source, &chunks, columns)
     }
 
     /// Items to be read: a limit without filters needs only the first ones.
@@ -330,6 +345,9 @@ impl TierScanExec {
         config.source.store.filters().add_pruned_chunks(config.denied);
         metrics.chunks_pruned_views.add(config.hot.pruned_chunks());
         config.hot.count(&config.source, &columns);
+        if let Some(asking) = &config.asking {
+            asking.ran(|| config.volume(&columns));
+        }
         let journal = Journal::of(context);
         let tally = journal.scan(&config.source, columns.len(), config.partitions);
         let position = |p: &usize| columns.iter().position(|c| c == p);

@@ -51,6 +51,11 @@ impl HotScan {
     }
 
     /// Chunks that are not read because of views alone.
+    pub(super) fn pruned(&self) -> impl Iterator<Item = u32> {
+        self.0.iter().flat_map(|view| view.pruned.iter().copied())
+    }
+
+    /// How many these are.
     pub(super) fn pruned_chunks(&self) -> usize {
         self.0.iter().map(|view| view.pruned.len()).sum()
     }

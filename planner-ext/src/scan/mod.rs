@@ -49,6 +49,7 @@ mod stream;
 mod tally;
 #[cfg(test)]
 pub(crate) mod tests;
+mod volume;
 mod words;
 
 use std::sync::Arc;

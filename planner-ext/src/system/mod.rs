@@ -8,6 +8,7 @@ mod chunks;
 mod columns;
 mod epochs;
 pub(crate) mod explanations;
+mod hot_view_proposals;
 pub(crate) mod hot_view_runs;
 pub(crate) mod hot_views;
 pub(crate) mod moves;
@@ -113,11 +114,12 @@ pub(crate) struct SystemTable {
 
 impl SystemTable {
     /// All names.
-    pub(crate) const NAMES: [&'static str; 12] = [
+    pub(crate) const NAMES: [&'static str; 13] = [
         "calibration",
         "chunks",
         "columns",
         "epochs",
+        "hot_view_proposals",
         "hot_views",
         "moves",
         "placement_rules",
@@ -135,6 +137,7 @@ impl SystemTable {
             "chunks" => ("chunks", chunks::fields(), chunks::rows),
             "columns" => ("columns", columns::fields(), columns::rows),
             "epochs" => ("epochs", epochs::fields(), epochs::rows),
+            "hot_view_proposals" => ("hot_view_proposals", hot_view_proposals::fields(), hot_view_proposals::rows),
             "hot_views" => ("hot_views", hot_views::fields(), hot_views::rows),
             "moves" => ("moves", moves::fields(), moves::rows),
             "placement_rules" => ("placement_rules", placement_rules::fields(), placement_rules::rows),

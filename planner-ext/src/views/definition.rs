@@ -34,6 +34,20 @@ pub(crate) struct Definition {
     /// How often chunks written since are looked at, and a window is moved, in microseconds; 0: on REFRESH only.
     #[serde(default = "usual_refresh_us")]
     pub(crate) refresh_us: u64,
+    /// Set for a view that the server made by itself.
+    #[serde(default)]
+    pub(crate) mined: Option<Mined>,
+}
+
+/// Why the server made a view.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Mined {
+    /// The conditions that it serves, their values left out.
+    pub(crate) key: String,
+    /// Bytes per epoch that it was expected to save.
+    pub(crate) saved_bytes: u64,
+    /// The same for one scan. It goes by this later, as bounds exclude what lies apart, with the view or without it.
+    pub(crate) saved_bytes_per_scan: u64,
 }
 
 /// A version whose mark chunks know.

@@ -5,6 +5,7 @@
 //!   bound        the same as conditions on a table, its window at a fixed place
 //!   condition    the same, evaluated on rows and on the bounds of chunks
 //!   run          what chunks are to know of a view: who finds it out, and puts rows together
+//!   mining       the views that would pay for the statements that run
 //!   registry     the views that can be checked now, by table
 //!   coverage     what the chunks of a table know of a view
 //!   served       those whose rows chunks know, and what scans did with them
@@ -30,6 +31,7 @@ mod domain;
 mod facts;
 mod filter;
 mod formula;
+mod mining;
 mod point;
 mod proof;
 mod registry;
@@ -42,6 +44,8 @@ pub(crate) mod tests;
 pub(crate) use coverage::Coverage;
 pub(crate) use definition::{Definition, Published, USUAL_REFRESH};
 pub(crate) use filter::{Filter, Verdict};
+pub(crate) use mining::{Action, Asking, Proposal, Volume};
+pub use mining::{MiningMode, MiningOptions};
 pub(crate) use registry::{HotViews, Status, Views};
 pub(crate) use run::Forecast;
 pub use run::RunCounters;

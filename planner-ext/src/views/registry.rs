@@ -17,6 +17,7 @@ use terrace_tier_store::table::{Table, TableDefinition, TableName};
 use super::bound::BoundView;
 use super::definition::Definition;
 use super::filter::{Filter, Verdict};
+use super::mining::{Asking, Miner};
 use super::run::RunCounters;
 use super::served::{PublishedView, Served, ViewTally};
 use crate::error::{Error, ErrorKind, Result, missing_table};
@@ -101,6 +102,7 @@ pub(crate) struct HotViews {
     /// What scans did with each view, and with all.
     tallies: Mutex<HashMap<TableName, Arc<ViewTally>>>,
     total: Arc<ViewTally>,
+    miner: Miner,
     runs: RunCounters,
     /// Takes every view for implied, to see that tests notice.
     #[cfg(test)]
@@ -122,6 +124,7 @@ impl HotViews {
             kept: Mutex::default(),
             tallies: Mutex::default(),
             total: Arc::default(),
+            miner: Miner::new(),
             runs: RunCounters::default(),
             #[cfg(test)]
             credulous: Default::default(),
@@ -202,6 +205,11 @@ impl HotViews {
         &self.runs
     }
 
+    /// What is learned from statements.
+    pub(crate) fn miner(&self) -> &Miner {
+        &self.miner
+    }
+
     #[cfg(test)]
     pub(crate) fn believe_all(&self, credulous: bool) {
         self.credulous.store(credulous, std::sync::atomic::Ordering::Relaxed);
@@ -258,6 +266,17 @@ impl HotViews {
             tally: Arc::clone(&published.tally),
         });
         Ok(served.collect())
+    }
+
+    /// A scan that puts out `columns`, to learn from when it is executed.
+    pub(crate) fn asking(
+        &self,
+        table: &Arc<Table>,
+        columns: &[&str],
+        filters: &[Expr],
+        options: &ConfigOptions,
+    ) -> Option<Arc<Asking>> {
+        self.miner.log().asking(table, filters, columns).filter(|_| self.means_the_same(options))
     }
 
     /// The view with its table as it is now.

@@ -19,7 +19,7 @@ use datafusion::prelude::SessionConfig;
 use super::filter::Filter;
 use super::formula::Formula;
 
-fn columns() -> SchemaRef {
+pub(crate) fn columns() -> SchemaRef {
     Arc::new(Schema::new(vec![
         Field::new("k", DataType::Int32, false),
         Field::new("a", DataType::Int32, true),
@@ -35,14 +35,14 @@ fn columns() -> SchemaRef {
 }
 
 /// A planner of conditions on [`columns`].
-struct Planner {
-    state: SessionState,
-    schema: Arc<DFSchema>,
+pub(crate) struct Planner {
+    pub(crate) state: SessionState,
+    pub(crate) schema: Arc<DFSchema>,
     simplifier: ExprSimplifier,
 }
 
 impl Planner {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let mut config = SessionConfig::new();
         config.options_mut().sql_parser.map_string_types_to_utf8view = true;
         let state = SessionStateBuilder::new().with_default_features().with_config(config).build();
@@ -58,7 +58,7 @@ impl Planner {
         Ok((coerced.clone(), self.simplifier.simplify(coerced)?))
     }
 
-    fn simplified(&self, sql: &str) -> Expr {
+    pub(crate) fn simplified(&self, sql: &str) -> Expr {
         self.planned(sql).unwrap_or_else(|e| panic!("{sql}: {e}")).1
     }
 

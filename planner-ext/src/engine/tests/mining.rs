@@ -1,0 +1,162 @@
+//! Mined views: what statements teach the server, and what it does with that.
+
+use super::*;
+
+const SHOWN: &str = "SELECT view_name, state, predicate FROM system.hot_view_proposals ORDER BY proposed_at, view_name";
+const OPEN: &str = "SELECT sum(amount) FROM orders WHERE outcome = 'open'";
+
+/// Bounds do not know them, wherever they lie.
+const FEW: &str = "SELECT sum(amount) FROM orders WHERE customer IN (3, 157, 411, 665, 919)";
+
+/// 400 chunks of 100 rows, of which 2 % are open, anywhere.
+async fn orders(change: impl FnOnce(&mut EngineOptions)) -> Server {
+    let server = Server::with(|options| {
+        options.mining.mode = MiningMode::Advise;
+        options.mining.payback_epochs = 1000.0;
+        options.mining.retire_after = 2;
+        change(options);
+    });
+    server
+        .run(
+            "CREATE TABLE orders WITH (chunk_rows = 100) AS SELECT value AS id, value * 7919 % 1000 AS customer, \
+             CASE WHEN value * 104729 % 50 = 7 THEN 'open' ELSE 'done' END AS outcome, value * 1.5 AS amount \
+             FROM generate_series(0, 39999)",
+        )
+        .await
+        .unwrap();
+    server
+}
+
+impl Server {
+    async fn epochs(&self, epochs: usize, queries: &[&str]) {
+        for _ in 0..epochs {
+            for query in queries {
+                self.rows(query).await;
+            }
+            self.engine.mine_views().await.unwrap();
+        }
+    }
+
+    /// Waits for the runs of views in the background.
+    async fn published(&self, view: &str) {
+        let published = format!("SELECT count(published_version) FROM system.hot_views WHERE view_name = '{view}'");
+        for _ in 0..200 {
+            if self.rows(&published).await == ["1"] {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        panic!("{view} was not published");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_proposal_serves_the_statements_that_it_came_from() {
+    let server = orders(|_| {}).await;
+    server.epochs(1, &[OPEN, OPEN]).await;
+    assert!(server.rows(SHOWN).await.is_empty(), "one epoch is no habit");
+    // Neither is what EXPLAIN only plans; and what bounds exclude pays for nothing.
+    let others = ["EXPLAIN SELECT * FROM orders WHERE customer = 3", "SELECT count(*) FROM orders WHERE id < 500"];
+    server.epochs(2, &[OPEN, OPEN, others[0], others[1]]).await;
+    assert_eq!(server.rows(SHOWN).await, ["auto_orders_1|proposed|outcome = 'open'"]);
+    assert_eq!(server.rows("SHOW HOT VIEW PROPOSALS").await.len(), 1);
+    let numbers = "SELECT scans_per_epoch, served_per_epoch, table_rows, rows BETWEEN 400 AND 1600, \
+                   saved_bytes_per_epoch BETWEEN read_bytes_per_epoch * 0.9 AND read_bytes_per_epoch, \
+                   cost_bytes > saved_bytes_per_epoch FROM system.hot_view_proposals";
+    assert_eq!(server.rows(numbers).await, ["2.0|2.0|40000|true|true|true"]);
+    let statement = server.batches("SELECT statement FROM system.hot_view_proposals").await.unwrap();
+    let statement = statement[0].column(0).as_string_view().value(0).to_owned();
+    assert!(statement.starts_with("CREATE HOT VIEW ") && statement.contains("amount"), "{statement}");
+    server.run(&statement).await.unwrap();
+    let checked = server.rows(&format!("EXPLAIN HOT VIEWS {OPEN}")).await;
+    assert!(checked.len() == 1 && checked[0].contains("auto_orders_1|1|true||"), "{checked:?}");
+    server.epochs(1, &[OPEN, OPEN]).await;
+    assert_eq!(server.rows(SHOWN).await, ["auto_orders_1|taken|outcome = 'open'"]);
+    server.epochs(4, &[OPEN, OPEN]).await;
+    assert_eq!(server.rows(SHOWN).await, ["auto_orders_1|taken|outcome = 'open'"], "it is not proposed again");
+    // In this mode the server drops nothing.
+    server.epochs(12, &["SELECT count(*) FROM orders WHERE amount = 3"]).await;
+    assert_eq!(server.rows("SELECT view_name FROM system.hot_views").await, ["auto_orders_1"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn proposals_follow_parameters_and_go_when_statements_change() {
+    let server = orders(|_| {}).await;
+    let some = "SELECT count(amount) FROM orders WHERE customer = $1 OR customer IN (11, 12)";
+    let prepared = server.session.prepare(some).await.unwrap();
+    for _ in 0..3 {
+        for value in [3_i64, 500, 700] {
+            let rows = batch(vec![("$1", Arc::new(Int64Array::from(vec![value])) as ArrayRef)]);
+            let running = prepared.query(Some(rows)).await.unwrap();
+            running.stream.try_collect::<Vec<_>>().await.unwrap();
+        }
+        server.engine.mine_views().await.unwrap();
+    }
+    let shown = server.rows(SHOWN).await;
+    assert_eq!(shown, ["auto_orders_1|proposed|customer IN (3, 11, 12, 500, 700)"]);
+    server.epochs(12, &[OPEN]).await;
+    let shown = server.rows(SHOWN).await;
+    assert_eq!(shown[0], "auto_orders_1|withdrawn|customer IN (3, 11, 12, 500, 700)");
+    assert_eq!(shown[1..], ["auto_orders_2|proposed|outcome = 'open'"]);
+    // A table with other columns is another one.
+    server.run("ALTER TABLE orders ADD COLUMN note VARCHAR").await.unwrap();
+    server.epochs(1, &[]).await;
+    assert!(server.rows(SHOWN).await.iter().all(|row| row.contains("|withdrawn|")), "{shown:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_learned_when_nobody_wants_it() {
+    let server = orders(|options| options.mining.mode = MiningMode::Off).await;
+    server.epochs(4, &[OPEN]).await;
+    assert!(server.rows(SHOWN).await.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_server_makes_views_and_drops_them_again() {
+    let server = orders(|options| {
+        options.mining.mode = MiningMode::Auto;
+        options.hot_view_bytes_per_s = 1 << 50;
+    })
+    .await;
+    server.run("CREATE HOT VIEW own AS SELECT * FROM orders WHERE customer = 999").await.unwrap();
+    server.epochs(4, &[FEW, FEW]).await;
+    assert_eq!(server.rows(SHOWN).await, ["auto_orders_1|created|customer IN (3, 157, 411, 665, 919)"]);
+    server.published("auto_orders_1").await;
+    let before = server.engine.view_tally().pruned_chunks();
+    let answer = server.rows(FEW).await;
+    assert!(server.engine.view_tally().pruned_chunks() >= before + 300, "400 chunks, 0.5 % of the rows");
+    server.run("SET terrace.hot_views = false").await.unwrap();
+    assert_eq!(server.rows(FEW).await, answer);
+    server.run("RESET terrace.hot_views").await.unwrap();
+    // It stays while it is asked for.
+    server.epochs(12, &[FEW, FEW]).await;
+    let views = "SELECT view_name FROM system.hot_views ORDER BY 1";
+    assert_eq!(server.rows(views).await, ["auto_orders_1", "own"]);
+    // A new habit: within the epochs that count it is served, and the old view goes.
+    server.epochs(12, &[OPEN, "SELECT 1"]).await;
+    assert_eq!(server.rows(views).await, ["auto_orders_2", "own"]);
+    let states = server.rows("SELECT view_name, state FROM system.hot_view_proposals ORDER BY 1").await;
+    assert_eq!(states, ["auto_orders_1|retired", "auto_orders_2|created"]);
+    let why = server.rows("SELECT reason FROM system.hot_view_proposals WHERE state = 'retired'").await;
+    assert!(why[0].contains("for 2 epochs it left out less than 10 %"), "{why:?}");
+    // No chunk knows the mark of the view that is gone.
+    server.published("auto_orders_2").await;
+    let table = server.engine.store().table(&TableName::new("public", "orders")).unwrap();
+    let marks = server.engine.hot_views.current().unwrap().iter().flat_map(|s| s.definition.marks()).count();
+    assert!(table.version().chunks.iter().all(|entry| entry.chunk.segments.len() <= 4 + marks));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn there_are_no_more_mined_views_than_may_be() {
+    let server = orders(|options| {
+        options.mining.mode = MiningMode::Auto;
+        options.mining.most_views = 1;
+    })
+    .await;
+    let one = "SELECT sum(amount) FROM orders WHERE customer = 77";
+    server.epochs(5, &[OPEN, one, one]).await;
+    assert_eq!(server.rows("SELECT predicate FROM system.hot_views").await, ["customer = 77"]);
+    // What saves much more takes its place.
+    server.epochs(8, &[[OPEN; 14].as_slice(), &[one, one]].concat()).await;
+    assert_eq!(server.rows("SELECT predicate FROM system.hot_views").await, ["outcome = 'open'"]);
+}
