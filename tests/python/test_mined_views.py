@@ -1,4 +1,4 @@
-"""Hot views that a server learns from what it is asked over Flight SQL: proposed, made, replaced by others, and known after a kill."""
+"""Hot views that a server learns from what it is asked: proposed, made, replaced by others, and known after a kill."""
 
 import contextlib
 import time
@@ -55,27 +55,29 @@ def metric(server, series):
 
 
 def test_a_proposal_is_a_statement_that_serves_what_was_asked(tmp_path):
-    with Server(tmp_path / "data", *settings("advise")) as server, client(server) as cursor:
-        execute(cursor, SCATTERED)
-        before = by_key(cursor)
-        wanted = f"customer IN ({', '.join(map(str, KEYS))})"
-        ask_until(lambda: by_key(cursor), lambda: [p["predicate"] for p in shown(cursor, PROPOSALS)] == [wanted])
-        found = shown(cursor, PROPOSALS)[0]
-        assert (found["state"], found["table_name"], found["table_rows"]) == ("proposed", "o", 200_000)
-        assert 0 < found["served_per_epoch"] <= found["scans_per_epoch"]
-        assert 0 < found["saved_bytes_per_epoch"] <= found["read_bytes_per_epoch"]
-        assert found["rows"] < 2000 and found["cost_bytes"] > 0 and "asked for these rows only" in found["reason"]
-        assert shown(cursor, VIEWS) == [], "nothing is made in this mode"
-        execute(cursor, found["statement"])
-        implied = {key: shown(cursor, f"explain hot views {BY_KEY.replace('?', str(key))}")[0]["implied"] for key in (777, 5)}
-        assert implied == {777: True, 5: False}
-        ask_until(lambda: by_key(cursor), lambda: shown(cursor, PROPOSALS)[0]["state"] == "taken")
-        assert by_key(cursor) == before
+    with Server(tmp_path / "data", *settings("advise")) as server:
+        with client(server) as cursor:
+            execute(cursor, SCATTERED)
+            before = by_key(cursor)
+            wanted = f"customer IN ({', '.join(map(str, KEYS))})"
+            ask_until(lambda: by_key(cursor), lambda: [p["predicate"] for p in shown(cursor, PROPOSALS)] == [wanted])
+            found = shown(cursor, PROPOSALS)[0]
+            assert (found["state"], found["table_name"], found["table_rows"]) == ("proposed", "o", 200_000)
+            assert 0 < found["served_per_epoch"] <= found["scans_per_epoch"]
+            assert 0 < found["saved_bytes_per_epoch"] <= found["read_bytes_per_epoch"]
+            assert found["rows"] < 2000 and found["cost_bytes"] > 0 and "asked for these rows only" in found["reason"]
+            assert shown(cursor, VIEWS) == [], "nothing is made in this mode"
+            execute(cursor, found["statement"])
+            implied = {key: shown(cursor, f"explain hot views {BY_KEY.replace('?', str(key))}")[0]["implied"] for key in (777, 5)}
+            assert implied == {777: True, 5: False}
+            ask_until(lambda: by_key(cursor), lambda: shown(cursor, PROPOSALS)[0]["state"] == "taken")
+            assert by_key(cursor) == before
         server.kill()
-    with Server(tmp_path / "data", *settings("advise")) as server, client(server) as cursor:
-        after = shown(cursor, PROPOSALS)
-        assert [(p["view_name"], p["predicate"], p["state"]) for p in after] == [(found["view_name"], wanted, "taken")]
-        assert "has its rows" in after[0]["reason"] and after[0]["saved_bytes_per_epoch"] > 0
+    with Server(tmp_path / "data", *settings("advise")) as server:
+        with client(server) as cursor:
+            after = shown(cursor, PROPOSALS)
+            assert [(p["view_name"], p["predicate"], p["state"]) for p in after] == [(found["view_name"], wanted, "taken")]
+            assert "has its rows" in after[0]["reason"] and after[0]["saved_bytes_per_epoch"] > 0
 
 
 def test_views_are_made_follow_the_statements_and_stay_over_a_restart(tmp_path):
@@ -85,34 +87,36 @@ def test_views_are_made_follow_the_statements_and_stay_over_a_restart(tmp_path):
     def published(name):
         return [(v["view_name"], v["state"]) for v in shown(cursor, VIEWS)] == [(name, "published")]
 
-    with Server(tmp_path / "data", *settings("auto")) as server, client(server) as cursor:
-        execute(cursor, SCATTERED)
-        before, before_open = by_key(cursor), execute(cursor, OPEN)
-        ask_until(lambda: by_key(cursor), lambda: published("auto_o_1"))
-        first = shown(cursor, VIEWS)[0]
-        assert by_key(cursor) == before
-        then = shown(cursor, VIEWS)[0]
-        assert then["hits"] >= first["hits"] + len(KEYS)
-        assert then["pruned_chunks"] >= first["pruned_chunks"] + len(KEYS) * CHUNKS * 0.8
-        execute(cursor, "set terrace.hot_views = false")
-        assert by_key(cursor) == before
-        assert shown(cursor, VIEWS)[0]["pruned_chunks"] == then["pruned_chunks"]
-        execute(cursor, "reset terrace.hot_views")
-        # Others come, and ask for something else.
-        ask_until(lambda: execute(cursor, OPEN), lambda: published("auto_o_2"))
-        assert ("auto_o_1", "retired") in states() and ("auto_o_2", "created") in states()
-        assert (execute(cursor, OPEN), by_key(cursor)) == (before_open, before)
-        assert metric(server, 'terrace_hot_view_mined_total{event="created"}') >= 2
-        assert metric(server, 'terrace_hot_view_mined_total{event="retired"}') >= 1
-        assert metric(server, 'terrace_hot_view_mining_scans_total{outcome="noted"}') > 50
-        kept, reasons = states(), [p["reason"] for p in shown(cursor, PROPOSALS)]
+    with Server(tmp_path / "data", *settings("auto")) as server:
+        with client(server) as cursor:
+            execute(cursor, SCATTERED)
+            before, before_open = by_key(cursor), execute(cursor, OPEN)
+            ask_until(lambda: by_key(cursor), lambda: published("auto_o_1"))
+            first = shown(cursor, VIEWS)[0]
+            assert by_key(cursor) == before
+            then = shown(cursor, VIEWS)[0]
+            assert then["hits"] >= first["hits"] + len(KEYS)
+            assert then["pruned_chunks"] >= first["pruned_chunks"] + len(KEYS) * CHUNKS * 0.8
+            execute(cursor, "set terrace.hot_views = false")
+            assert by_key(cursor) == before
+            assert shown(cursor, VIEWS)[0]["pruned_chunks"] == then["pruned_chunks"]
+            execute(cursor, "reset terrace.hot_views")
+            # Others come, and ask for something else.
+            ask_until(lambda: execute(cursor, OPEN), lambda: published("auto_o_2"))
+            assert ("auto_o_1", "retired") in states() and ("auto_o_2", "created") in states()
+            assert (execute(cursor, OPEN), by_key(cursor)) == (before_open, before)
+            assert metric(server, 'terrace_hot_view_mined_total{event="created"}') >= 2
+            assert metric(server, 'terrace_hot_view_mined_total{event="retired"}') >= 1
+            assert metric(server, 'terrace_hot_view_mining_scans_total{outcome="noted"}') > 50
+            kept, reasons = states(), [p["reason"] for p in shown(cursor, PROPOSALS)]
         server.kill()
-    with Server(tmp_path / "data", *settings("auto")) as server, client(server) as cursor:
-        assert states() == kept
-        assert [p["reason"] for p in shown(cursor, PROPOSALS)] == reasons
-        assert any("left out less than 10 % of what it was made for" in reason for reason in reasons)
-        assert published("auto_o_2")
-        assert metric(server, 'terrace_hot_view_proposals{state="created"}') == kept.count(("auto_o_2", "created"))
-        before = shown(cursor, VIEWS)[0]["pruned_chunks"]
-        assert execute(cursor, OPEN) == before_open
-        assert shown(cursor, VIEWS)[0]["pruned_chunks"] >= before + CHUNKS * 0.8
+    with Server(tmp_path / "data", *settings("auto")) as server:
+        with client(server) as cursor:
+            assert states() == kept
+            assert [p["reason"] for p in shown(cursor, PROPOSALS)] == reasons
+            assert any("left out less than 10 % of what it was made for" in reason for reason in reasons)
+            assert published("auto_o_2")
+            assert metric(server, 'terrace_hot_view_proposals{state="created"}') == kept.count(("auto_o_2", "created"))
+            before = shown(cursor, VIEWS)[0]["pruned_chunks"]
+            assert execute(cursor, OPEN) == before_open
+            assert shown(cursor, VIEWS)[0]["pruned_chunks"] >= before + CHUNKS * 0.8
