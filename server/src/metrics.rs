@@ -10,7 +10,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use prometheus::proto::{Bucket, Counter, Gauge, Histogram, LabelPair, Metric, MetricFamily, MetricType};
 use terrace_flight::{FlightMetrics, OperationSnapshot};
-use terrace_planner_ext::engine::{DURATION_BUCKETS_US, Engine, Outcome, RunCounters, StatementKind, StatementState};
+use terrace_planner_ext::engine::{
+    DURATION_BUCKETS_US, Engine, MiningCounters, Outcome, RunCounters, StatementKind, StatementState,
+};
 use terrace_tier_store::Store;
 use terrace_tier_store::heat::Pattern;
 use terrace_tier_store::heat::access::AccessTotal;
@@ -167,6 +169,7 @@ pub fn statements(out: &mut Exposition, engine: &Engine) {
     let help = "Bytes at home of the columns that they would have read of these.";
     out.counter("terrace_hot_view_saved_bytes_total", help, views.saved_bytes() as f64);
     hot_view_runs(out, engine.view_runs());
+    mining(out, engine.mining_counters());
 }
 
 fn hot_view_runs(out: &mut Exposition, runs: &RunCounters) {
@@ -186,6 +189,16 @@ fn hot_view_runs(out: &mut Exposition, runs: &RunCounters) {
     out.counter("terrace_hot_view_run_read_bytes_total", help, runs.read_bytes() as f64);
     let help = "Bytes of chunks that runs wrote.";
     out.counter("terrace_hot_view_run_written_bytes_total", help, runs.written_bytes() as f64);
+}
+
+fn mining(out: &mut Exposition, mining: &MiningCounters) {
+    let labelled = |label: &'static str, (value, count): (&'static str, u64)| (vec![(label, value)], count as f64);
+    let help = "Executions of scans to learn hot views from: noted, or missed for lack of room.";
+    out.counters("terrace_hot_view_mining_scans_total", help, mining.scans().map(|scans| labelled("outcome", scans)));
+    let help = "Hot views that the server made, and those that it dropped.";
+    out.counters("terrace_hot_view_mined_total", help, mining.views().map(|views| labelled("event", views)));
+    let help = "Proposals of hot views that are open, or were not long ago, by state.";
+    out.gauges("terrace_hot_view_proposals", help, mining.proposals().map(|state| labelled("state", state)));
 }
 
 /// Tiers: budgets, use, accesses by pattern.

@@ -3,6 +3,8 @@
 //!
 //! The paper gives figure 6 as a picture; the factors below are those of its text, which does not say which share has which.
 
+mod mined;
+
 use serde_json::{Value, json};
 
 use crate::bench::{Bench, Finding, Target};
@@ -27,8 +29,8 @@ const ROUNDS: usize = 21;
 const QUICK_ROUNDS: usize = 3;
 const PLANS: usize = 300;
 const QUICK_PLANS: usize = 30;
-/// What four sides take per scale, two of them with everything in memory.
-const BYTES_PER_SCALE: u64 = 4_000_000_000;
+/// What five sides take per scale, three of them with everything in memory at times.
+const BYTES_PER_SCALE: u64 = 5_000_000_000;
 
 /// The paper's configurations.
 const MEMORY: usize = 0;
@@ -86,6 +88,10 @@ fn at(bench: &mut Bench, data: &OrderLine, (scale, hot): (f64, f64), paper: [f64
     }
     add_shares(bench, &measured, &about, paper);
     add_plans(bench, &mut all, &about)?;
+    // One point of the grid is enough to tell what views of the server's own are worth.
+    if hot == mined::HOT {
+        mined::add(bench, data, &mut all, &about)?;
+    }
     draw(bench, hot, &measured, paper);
     Ok(())
 }
@@ -97,7 +103,7 @@ fn rounds(bench: &Bench) -> usize {
 impl Contender {
     fn start(bench: &Bench, store: std::path::PathBuf, (scale, hot): (f64, f64), number: usize) -> Result<Self> {
         let store = StoreClone::of(&store)?;
-        let spec = SideSpec::OrderLine { store: store.path(), threads: bench.threads, scale, hot };
+        let spec = SideSpec::OrderLine { store: store.path(), threads: bench.threads, scale, hot, mining: false };
         let mut child = Child::start(NAMES.get(number).copied().unwrap_or_default(), &spec)?;
         let views = match number {
             MEMORY_VIEWS | TIERED_VIEWS => Some(child.ask("views")?),

@@ -162,6 +162,8 @@ pub enum SideSpec {
         scale: f64,
         /// The share of its lines that is hot.
         hot: f64,
+        /// Whether it learns hot views from what it is asked.
+        mining: bool,
     },
     /// A Flight SQL client with `lineitem` in memory.
     Client {
@@ -269,8 +271,8 @@ fn build(spec: SideSpec) -> Result<Box<dyn Side>> {
         SideSpec::Ycsb { store, records, clients, merge, chunk_rows, blocking } => {
             Box::new(ycsb::Ycsb::new(&store, (records, chunk_rows), clients, (merge, blocking))?)
         }
-        SideSpec::OrderLine { store, threads, scale, hot } => {
-            Box::new(order_line::Clients::open(&store, threads, Shape::of(scale), hot)?)
+        SideSpec::OrderLine { store, threads, scale, hot, mining } => {
+            Box::new(order_line::Clients::open(&store, threads, (Shape::of(scale), hot), mining)?)
         }
         SideSpec::Client { url, scale } => Box::new(client::Client::new(url, scale)?),
         SideSpec::Solver { segments } => Box::new(solver::Solver::new(segments)),

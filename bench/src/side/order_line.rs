@@ -1,10 +1,12 @@
 //! Clients of ORDER_LINE in this process, all at once.
 //!
 //! Requests: `views` makes the hot views and waits for their tiering runs; `rounds SHARE COUNT SEED` answers rounds of queries, of
-//! which a share asks for hot lines only; `plan COUNT on|off` plans a query of cold lines, views on or off; others are those of
-//! a store's side.
+//! which a share asks for hot lines only; `plan COUNT on|off` plans a query of cold lines, views on or off; `mine SHARE COUNT SEED
+//! EPOCHS` answers rounds as `rounds` does in each epoch of mined views and makes the views that came of it; `hook COUNT SEED` answers
+//! queries by key with and without noting what they ask for; others are those of a store's side.
 
 mod draw;
+mod mined;
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
@@ -14,7 +16,7 @@ use std::time::Instant;
 
 use arrow::row::{RowConverter, SortField};
 use futures::StreamExt;
-use terrace_planner_ext::engine::{Prepared, RunningQuery, Session};
+use terrace_planner_ext::engine::{Engine, EngineOptions, MiningMode, MiningOptions, Prepared, RunningQuery, Session};
 use terrace_tier_store::placement::PolicyKind;
 use terrace_tier_store::table::TableName;
 
@@ -35,6 +37,8 @@ pub struct Clients {
     clients: Vec<Client>,
     /// Without hot views, and with.
     sessions: [Arc<Session>; 2],
+    /// Of a side that learns: one of another engine on the same store, which does not.
+    plain: Option<Client>,
     shape: Shape,
     hot: Hot,
 }
@@ -56,17 +60,24 @@ struct Tally {
 
 impl Clients {
     /// Opens a data directory with nothing resident.
-    pub fn open(data_dir: &Path, threads: usize, shape: Shape, hot: f64) -> Result<Self> {
-        let terrace = Terrace::open(data_dir, threads, Nvm::Absent, PolicyKind::Optimal)?;
-        let client = |number: usize| {
-            let session = terrace.engine.open_session(&format!("client {number}"));
+    pub fn open(data_dir: &Path, threads: usize, (shape, hot): (Shape, f64), mining: bool) -> Result<Self> {
+        let mode = if mining { MiningMode::Auto } else { MiningMode::Off };
+        let options = MiningOptions { mode, ..MiningOptions::default() };
+        let terrace = Terrace::open_mining(data_dir, threads, (Nvm::Absent, PolicyKind::Optimal), options)?;
+        let client = |engine: &Arc<Engine>, number: usize| {
+            let session = engine.open_session(&format!("client {number}"));
             let [a, b, c, d] = Kind::ALL.map(|kind| terrace.runtime.block_on(session.prepare(kind.sql())));
             Ok::<_, Error>(Client { statements: [a?, b?, c?, d?], _session: session })
         };
-        let clients = (0..CLIENTS).map(client).collect::<Result<_>>()?;
+        let plain = || {
+            let options = EngineOptions { mining: MiningOptions::default(), ..terrace.engine.options().clone() };
+            client(&Engine::new(Arc::clone(terrace.engine.store()), options)?, 0)
+        };
+        let plain = mining.then(plain).transpose()?;
+        let clients = (0..CLIENTS).map(|number| client(&terrace.engine, number)).collect::<Result<_>>()?;
         let sessions = ["plans without", "plans"].map(|name| terrace.engine.open_session(name));
         sessions[0].set_option("terrace.hot_views", Some("false"))?;
-        Ok(Self { terrace, clients, sessions, shape, hot: shape.hot(hot) })
+        Ok(Self { terrace, clients, sessions, plain, shape, hot: shape.hot(hot) })
     }
 
     /// Makes the views; each statement to refresh one ends when all chunks know its rows.
@@ -210,6 +221,11 @@ impl Side for Clients {
                 let (share, count) = (share.parse().map_err(|_| bad())?, count.parse().map_err(|_| bad())?);
                 self.rounds(share, count, seed.parse().map_err(|_| bad())?)
             }
+            ["mine", share, count, seed, epochs] => {
+                let (share, count) = (share.parse().map_err(|_| bad())?, count.parse().map_err(|_| bad())?);
+                self.mine((share, count, seed.parse().map_err(|_| bad())?), epochs.parse().map_err(|_| bad())?)
+            }
+            ["hook", count, seed] => self.hook(count.parse().map_err(|_| bad())?, seed.parse().map_err(|_| bad())?),
             _ => self.terrace.run(op),
         }
     }

@@ -13,7 +13,7 @@ use futures::StreamExt;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use roaring::RoaringTreemap;
-use terrace_planner_ext::engine::{Engine, EngineOptions, Session};
+use terrace_planner_ext::engine::{Engine, EngineOptions, MiningOptions, Session};
 use terrace_tier_store::placement::PolicyKind;
 use terrace_tier_store::placement::tiering::EpochRequest;
 use terrace_tier_store::store::{NvmOptions, ReadGapChoice};
@@ -64,6 +64,16 @@ pub struct Terrace {
 impl Terrace {
     /// Opens a data directory with nothing resident.
     pub fn open(data_dir: &Path, threads: usize, nvm: Nvm, policy: PolicyKind) -> Result<Self> {
+        Self::open_mining(data_dir, threads, (nvm, policy), MiningOptions::default())
+    }
+
+    /// The same with an engine that learns hot views from statements.
+    pub fn open_mining(
+        data_dir: &Path,
+        threads: usize,
+        (nvm, policy): (Nvm, PolicyKind),
+        mining: MiningOptions,
+    ) -> Result<Self> {
         let mut options = StoreOptions { dram_budget_bytes: 0, ..StoreOptions::new(data_dir) };
         options.io_budget_bytes = 256 << 20;
         // As a server's.
@@ -97,6 +107,7 @@ impl Terrace {
         let options = EngineOptions {
             query_memory_bytes: QUERY_MEMORY_BYTES,
             target_partitions: threads,
+            mining,
             ..EngineOptions::new(data_dir.join("spill"), runtime.handle().clone())
         };
         let engine = Engine::new(store, options)?;

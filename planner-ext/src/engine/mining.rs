@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::Engine;
 use crate::error::Result;
-use crate::views::Action;
+use crate::views::{Action, MiningCounters};
 
 /// Looks at what statements asked for, once an epoch, as long as the engine lives.
 pub(super) fn start(engine: &Arc<Engine>) {
@@ -30,9 +30,19 @@ impl Engine {
         let (views, options) = (Arc::clone(&self.hot_views), self.options.mining.clone());
         let actions = self.blocking(move || views.miner().epoch(&views, &options)).await?;
         for action in actions {
-            self.act(action).await?;
+            // One that fails now must not keep the others from being carried out, in this epoch and all to come.
+            let about = action.view().clone();
+            if let Err(error) = self.act(action).await {
+                tracing::warn!(view = %about, %error, "a mined hot view was neither made nor dropped");
+            }
         }
-        Ok(())
+        let views = Arc::clone(&self.hot_views);
+        self.blocking(move || views.miner().keep(&views.store)).await
+    }
+
+    /// What was learned from statements since the server started.
+    pub fn mining_counters(&self) -> &MiningCounters {
+        self.hot_views.miner().counters()
     }
 
     async fn act(&self, action: Action) -> Result<()> {
@@ -53,11 +63,7 @@ impl Engine {
                 Action::Create(_) | Action::Retire(..) => return Ok(()),
             }
             // No chunk has to know what the view was before.
-            let name = match &action {
-                Action::Create(definition) => &definition.name,
-                Action::Retire(name, _) => name,
-            };
-            if let Some(before) = now.get(name) {
+            if let Some(before) = now.get(action.view()) {
                 views.forget_unknown(&before.definition.table);
             }
             views.miner().done(&action);

@@ -79,7 +79,7 @@ pub(crate) use show::{qualified, quoted_name, quoted_text};
 pub use statement::{Prepared, RunningQuery};
 pub use transaction::Transaction;
 
-pub use crate::views::{MiningMode, MiningOptions, ViewTally};
+pub use crate::views::{MiningCounters, MiningMode, MiningOptions, ViewTally};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::views::HotViews;
@@ -275,7 +275,7 @@ impl Engine {
         });
         transaction::watch_idle(&engine);
         tiering_run::start(&engine);
-        engine.hot_views.miner().prepare(&engine.options.mining);
+        engine.hot_views.miner().prepare(&engine.store, &engine.options.mining);
         mining::start(&engine);
         Ok(engine)
     }

@@ -45,7 +45,7 @@ pub(crate) use coverage::Coverage;
 pub(crate) use definition::{Definition, Published, USUAL_REFRESH};
 pub(crate) use filter::{Filter, Verdict};
 pub(crate) use mining::{Action, Asking, Proposal, Volume};
-pub use mining::{MiningMode, MiningOptions};
+pub use mining::{MiningCounters, MiningMode, MiningOptions};
 pub(crate) use registry::{HotViews, Status, Views};
 pub(crate) use run::Forecast;
 pub use run::RunCounters;

@@ -95,7 +95,7 @@ impl Views {
 
 /// The hot views of a store.
 pub(crate) struct HotViews {
-    pub(super) store: Arc<Store>,
+    pub(crate) store: Arc<Store>,
     /// Functions and options that conditions are planned with.
     pub(super) state: SessionState,
     kept: Mutex<Option<Arc<Views>>>,

@@ -12,7 +12,7 @@ use crate::order_line::{DISTRICTS, Hot, Shape, Split};
 use crate::side::parameters;
 
 /// Queries of a round by key.
-const BY_KEY: usize = 100;
+pub const BY_KEY: usize = 100;
 
 /// The kinds of queries, of the paper's listings 3 and 4.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

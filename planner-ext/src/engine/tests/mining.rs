@@ -105,6 +105,20 @@ async fn proposals_follow_parameters_and_go_when_statements_change() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_queries_by_key_do_not_keep_out_what_comes_after_them() {
+    let server = orders(|_| {}).await;
+    let by_key = |id: usize| format!("SELECT sum(amount) FROM orders WHERE id = {id}");
+    let mut queries: Vec<String> = (0..700).map(by_key).collect();
+    queries.extend(std::iter::repeat_n(OPEN.to_owned(), 8));
+    let queries: Vec<&str> = queries.iter().map(String::as_str).collect();
+    server.epochs(3, &queries).await;
+    assert_eq!(server.rows(SHOWN).await, ["auto_orders_1|proposed|outcome = 'open'"]);
+    let [(_, noted), (_, missed)] = server.engine.mining_counters().scans();
+    assert_eq!(noted + missed, 3 * 708);
+    assert!(noted > 3 * 512 && missed > 30, "there is room for 512 at a time: {missed}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_learned_when_nobody_wants_it() {
     let server = orders(|options| options.mining.mode = MiningMode::Off).await;
     server.epochs(4, &[OPEN]).await;

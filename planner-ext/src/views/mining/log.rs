@@ -1,10 +1,12 @@
 //! What scans asked their tables for since the last epoch.
 //!
-//! Written when a scan is executed: one look-up for a filter that is known, a measurement of its chunks for a new one. What
-//! there is no room for is counted and left out, so that a view is never believed to serve more than was seen.
+//! Written when a scan is executed: one look-up for a filter that is known, a measurement of its chunks for a new one. Where
+//! there is no room, new filters take the places of some that came once, drawn so that all of an epoch have the same chance: a
+//! thousand look-ups by key shall not keep out the query that comes after them. What is left out is counted, and a view
+//! is never believed to serve more than was seen.
 
 use std::collections::HashMap;
-use std::hash::{Hash, Hasher};
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -13,6 +15,8 @@ use datafusion::logical_expr::Expr;
 use parking_lot::Mutex;
 use terrace_tier_store::clock::{Clock, SystemClock};
 use terrace_tier_store::table::{Table, TableName};
+
+use super::counters::MiningCounters;
 
 /// Different scans of one table that an epoch remembers, and parts of expressions of all of them.
 const MOST_SCANS: usize = 512;
@@ -67,6 +71,7 @@ pub(super) struct Asked {
     pub(super) runs: u64,
     /// When it ran last, in microseconds since 1970.
     pub(super) at_us: u64,
+    parts: usize,
 }
 
 /// The scans of a table in an epoch.
@@ -74,8 +79,18 @@ pub(super) struct Asked {
 pub(super) struct TableLog {
     pub(super) table: Arc<Table>,
     pub(super) scans: Vec<Asked>,
-    /// Executions of others, for which there was no room.
+    /// Executions of others, for which there was no room when they came.
     pub(super) missed: u64,
+}
+
+impl TableLog {
+    /// The place of a scan that may go for another one, if the draw says so.
+    fn victim(&self) -> Option<usize> {
+        // Not by chance: the same scans in the same order leave the same behind.
+        let draw = BuildHasherDefault::<DefaultHasher>::default().hash_one(self.missed);
+        let place = usize::try_from(draw % (MOST_SCANS as u64 + self.missed)).ok()?;
+        self.scans.get(place).filter(|scan| scan.runs == 1).map(|_| place)
+    }
 }
 
 #[derive(Debug, Default)]
@@ -84,19 +99,66 @@ struct Epoch {
     parts: usize,
 }
 
+impl Epoch {
+    fn of(&mut self, table: &Arc<Table>) -> &mut (TableLog, HashMap<Arc<Asking>, usize>) {
+        self.tables
+            .entry(table.name().clone())
+            .or_insert_with(|| (TableLog { table: Arc::clone(table), scans: Vec::new(), missed: 0 }, HashMap::new()))
+    }
+
+    /// Counts a scan that is known; false for others.
+    fn again(&mut self, asking: &Arc<Asking>, at_us: u64) -> bool {
+        let (log, known) = self.of(&asking.table);
+        let Some(scan) = known.get(asking).and_then(|at| log.scans.get_mut(*at)) else { return false };
+        (scan.runs, scan.at_us) = (scan.runs + 1, at_us);
+        true
+    }
+
+    /// True when there is room for so many parts of a new scan, or now is, in place of an older one.
+    fn has_room(&mut self, table: &Arc<Table>, parts: usize) -> bool {
+        let (is_free, all_parts) = (|all: usize| all + parts <= MOST_PARTS, self.parts);
+        let (log, known) = self.of(table);
+        if log.scans.len() < MOST_SCANS && is_free(all_parts) {
+            return true;
+        }
+        log.missed += 1;
+        let victim = log.victim().filter(|place| {
+            let freed = log.scans.get(*place).map_or(0, |scan| scan.parts);
+            is_free(all_parts.saturating_sub(freed))
+        });
+        let Some(place) = victim else { return false };
+        let gone = log.scans.swap_remove(place);
+        known.remove(&gone.asking);
+        if let Some(moved) = log.scans.get(place) {
+            known.insert(Arc::clone(&moved.asking), place);
+        }
+        self.parts -= gone.parts;
+        true
+    }
+
+    fn add(&mut self, scan: Asked) {
+        self.parts += scan.parts;
+        let (log, known) = self.of(&scan.asking.table);
+        log.table = Arc::clone(&scan.asking.table);
+        known.insert(Arc::clone(&scan.asking), log.scans.len());
+        log.scans.push(scan);
+    }
+}
+
 /// The log of an epoch.
 #[derive(Debug)]
 pub(crate) struct AskedLog {
     on: AtomicBool,
     clock: Arc<dyn Clock>,
     epoch: Mutex<Epoch>,
+    counters: Arc<MiningCounters>,
 }
 
 impl AskedLog {
     /// Empty, and off: it notes nothing before it is told to.
-    pub(super) fn new() -> Arc<Self> {
+    pub(super) fn new(counters: Arc<MiningCounters>) -> Arc<Self> {
         let clock = Arc::new(SystemClock::default());
-        Arc::new(Self { on: AtomicBool::new(false), clock, epoch: Mutex::default() })
+        Arc::new(Self { on: AtomicBool::new(false), clock, epoch: Mutex::default(), counters })
     }
 
     /// Notes scans from now on, or no longer.
@@ -120,23 +182,24 @@ impl AskedLog {
 
     fn note(&self, asking: &Arc<Asking>, volume: impl FnOnce() -> Volume) {
         let at_us = self.clock.unix_us();
-        let epoch = &mut *self.epoch.lock();
-        let (log, known) = epoch.tables.entry(asking.table.name().clone()).or_insert_with(|| {
-            (TableLog { table: Arc::clone(&asking.table), scans: Vec::new(), missed: 0 }, HashMap::new())
-        });
-        if let Some(scan) = known.get(asking).and_then(|at| log.scans.get_mut(*at)) {
-            (scan.runs, scan.at_us) = (scan.runs + 1, at_us);
-            return;
+        let parts: usize = {
+            let mut epoch = self.epoch.lock();
+            if epoch.again(asking, at_us) {
+                return self.counters.noted();
+            }
+            let parts = asking.filters.iter().map(parts).sum();
+            if !epoch.has_room(&asking.table, parts) {
+                return self.counters.missed();
+            }
+            parts
+        };
+        // Nobody waits while it is measured.
+        let scan = Asked { asking: Arc::clone(asking), volume: volume(), runs: 1, at_us, parts };
+        let mut epoch = self.epoch.lock();
+        if !epoch.again(asking, at_us) {
+            epoch.add(scan);
         }
-        let parts: usize = asking.filters.iter().map(parts).sum();
-        if log.scans.len() >= MOST_SCANS || epoch.parts + parts > MOST_PARTS {
-            log.missed += 1;
-            return;
-        }
-        epoch.parts += parts;
-        log.table = Arc::clone(&asking.table);
-        known.insert(Arc::clone(asking), log.scans.len());
-        log.scans.push(Asked { asking: Arc::clone(asking), volume: volume(), runs: 1, at_us });
+        self.counters.noted();
     }
 
     /// All since it was called last.

@@ -5,17 +5,19 @@ use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
 use parking_lot::Mutex;
-use terrace_tier_store::table::{Table, TableName};
+use terrace_tier_store::Store;
+use terrace_tier_store::table::TableName;
 
+use super::counters::MiningCounters;
+use super::kept;
 use super::log::AskedLog;
 use super::options::{MiningMode, MiningOptions};
 use super::proposal::{Proposal, Proposals, State};
 use super::scan::{Scan, columns};
-use super::search::{Estimate, Find, Rows, Terms, judges, search};
+use super::search::{Left, Rows, Terms, judges, search};
+use super::table_rows::TableRows;
 use crate::error::Result;
-use crate::scan::ScanSource;
 use crate::views::bound::BoundView;
-use crate::views::condition::{Bounded, Condition};
 use crate::views::definition::{Definition, Mined};
 use crate::views::filter::Verdict;
 use crate::views::registry::{HotViews, Views};
@@ -26,8 +28,6 @@ const SURE_AFTER: u32 = 2;
 const POOR: f64 = 0.1;
 /// A new view has to save so many times as much as the one that gives way to it.
 const BETTER: f64 = 2.0;
-/// Of the scans that a find claims to serve, the share that the check has to confirm.
-const CONFIRMED: f64 = 0.9;
 
 /// What the server is to do by itself.
 #[derive(Debug, Clone)]
@@ -38,10 +38,21 @@ pub(crate) enum Action {
     Retire(TableName, String),
 }
 
+impl Action {
+    /// What it is about.
+    pub(crate) fn view(&self) -> &TableName {
+        match self {
+            Self::Create(definition) => &definition.name,
+            Self::Retire(view, _) => view,
+        }
+    }
+}
+
 /// What is learned from statements.
 #[derive(Debug)]
 pub(crate) struct Miner {
     log: Arc<AskedLog>,
+    counters: Arc<MiningCounters>,
     known: Mutex<Known>,
 }
 
@@ -63,7 +74,13 @@ struct Past {
 
 impl Miner {
     pub(crate) fn new() -> Self {
-        Self { log: AskedLog::new(), known: Mutex::default() }
+        let counters = Arc::default();
+        Self { log: AskedLog::new(Arc::clone(&counters)), counters, known: Mutex::default() }
+    }
+
+    /// What was learned since the server started.
+    pub(crate) fn counters(&self) -> &MiningCounters {
+        &self.counters
     }
 
     /// Where scans are noted.
@@ -71,9 +88,25 @@ impl Miner {
         &self.log
     }
 
-    /// Notes scans, unless nobody wants to learn from them.
-    pub(crate) fn prepare(&self, options: &MiningOptions) {
+    /// Notes scans from now on, unless nobody wants to learn from them, and knows what was proposed before.
+    pub(crate) fn prepare(&self, store: &Store, options: &MiningOptions) {
         self.log.switch(options.mode != MiningMode::Off);
+        let before = kept::load(store).unwrap_or_else(|error| {
+            tracing::warn!(%error, "hot views are proposed anew");
+            Vec::new()
+        });
+        self.counters.show(&before);
+        self.known.lock().proposals = Proposals::from_kept(before);
+    }
+
+    /// Stores proposals that changed.
+    ///
+    /// # Errors
+    /// When the catalog cannot be written.
+    pub(crate) fn keep(&self, store: &Store) -> Result<()> {
+        let proposals = &mut self.known.lock().proposals;
+        self.counters.show(proposals.all());
+        proposals.keep(|all| kept::save(store, all))
     }
 
     /// All proposals there are and were, the oldest first.
@@ -84,23 +117,24 @@ impl Miner {
     /// An action was carried out.
     pub(crate) fn done(&self, action: &Action) {
         let (known, now_us) = (&mut *self.known.lock(), self.log.now_us());
+        let turn = |known: &mut Known, view: &TableName, (from, to): (State, State), reason: Option<&str>| {
+            known.poor.remove(view);
+            let all = known.proposals.all_mut().iter_mut();
+            for proposal in all.filter(|p| p.state == from && p.view == *view) {
+                let reason = reason.map_or_else(|| proposal.reason.clone(), str::to_owned);
+                proposal.turn(to, reason, now_us);
+            }
+        };
         match action {
             Action::Create(definition) => {
-                let made = |p: &&mut Proposal| p.state == State::Proposed && p.view == definition.name;
-                known.poor.remove(&definition.name);
-                if let Some(proposal) = known.proposals.all_mut().iter_mut().find(made) {
-                    proposal.turn(State::Created, proposal.reason.clone(), now_us);
-                }
+                let reason = format!("other values are asked for: version {} took its place", definition.version);
+                turn(known, &definition.name, (State::Created, State::Retired), Some(&reason));
+                turn(known, &definition.name, (State::Proposed, State::Created), None);
+                self.counters.created();
             }
             Action::Retire(view, reason) => {
-                known.poor.remove(view);
-                let made = |p: &&mut Proposal| p.state == State::Created && p.view == *view;
-                known
-                    .proposals
-                    .all_mut()
-                    .iter_mut()
-                    .filter(made)
-                    .for_each(|p| p.turn(State::Retired, reason.clone(), now_us));
+                turn(known, view, (State::Created, State::Retired), Some(reason));
+                self.counters.retired();
             }
         }
     }
@@ -113,6 +147,8 @@ impl Miner {
         let (views, now_us, known) = (hot_views.current()?, self.log.now_us(), &mut *self.known.lock());
         known.epoch += 1;
         known.take(&self.log, options.epochs());
+        known.note_others(&views, now_us);
+        known.proposals.abandon(|table| hot_views.store.table(table).is_err(), now_us);
         let mut tables: Vec<TableName> = known.tables.keys().cloned().collect();
         tables.sort();
         let mut actions = Vec::new();
@@ -121,7 +157,7 @@ impl Miner {
             let table = hot_views.store.table(&name).ok().filter(|table| *table.schema() == past.schema);
             let Some(table) = table else {
                 known.tables.remove(&name);
-                known.proposals.abandon(&name, now_us);
+                known.proposals.abandon(|table| *table == name, now_us);
                 continue;
             };
             // Epochs in which nobody asked a table for anything are none of its own.
@@ -135,7 +171,6 @@ impl Miner {
             let terms = Terms { payback_epochs: options.payback_epochs, half_life_epochs: options.half_life_epochs };
             let mut finds = search(&scans, served.left, terms, &mut rows);
             finds.retain(|find| rows.confirms(find, &scans));
-            known.note_taken(&views, &name, now_us);
             let taken: BTreeSet<TableName> = views.iter().map(|status| status.definition.name.clone()).collect();
             let mut named = |proposals: &[Proposal]| new_name(&name, &taken, proposals);
             let rows = table.version().live_rows() as f64;
@@ -173,19 +208,23 @@ impl Known {
         }
     }
 
-    /// Proposals that are views now.
-    fn note_taken(&mut self, views: &Views, table: &TableName, now_us: u64) {
-        let open = |p: &&mut Proposal| p.state == State::Proposed && p.table == *table;
-        for proposal in self.proposals.all_mut().iter_mut().filter(open) {
-            let same = |view: &&Arc<BoundView>| {
-                let definition = view.definition();
-                definition.mined.is_none()
-                    && (definition.predicate == proposal.predicate || definition.name == proposal.view)
+    /// What became of proposals without the server's doing.
+    fn note_others(&mut self, views: &Views, now_us: u64) {
+        for proposal in self.proposals.all_mut() {
+            let own = views.get(&proposal.view).map(|status| &status.definition).filter(|view| view.mined.is_some());
+            let (state, reason) = match proposal.state {
+                // It was made when the server went down.
+                State::Proposed if own.is_some_and(|view| view.predicate == proposal.predicate) => {
+                    (State::Created, proposal.reason.clone())
+                }
+                State::Proposed => match views.iter().find(|status| proposal.is_made_by(&status.definition)) {
+                    Some(status) => (State::Taken, format!("hot view '{}' has its rows", status.definition.name)),
+                    None => continue,
+                },
+                State::Created if own.is_none() => (State::Retired, "somebody dropped or replaced it".to_owned()),
+                _ => continue,
             };
-            if let Some(view) = views.of(table).iter().find(same) {
-                let reason = format!("hot view '{}' has its rows", view.definition().name);
-                proposal.turn(State::Taken, reason, now_us);
-            }
+            proposal.turn(state, reason, now_us);
         }
     }
 
@@ -221,7 +260,7 @@ impl Known {
             mined.extend(of.clone().map(|of| (name.clone(), table.clone(), of)));
         }
         let mut sure: Vec<&mut Proposal> = self.proposals.all_mut().iter_mut().collect();
-        sure.retain(|proposal| proposal.state == State::Proposed && proposal.found >= SURE_AFTER);
+        sure.retain(|proposal| proposal.is_open() && proposal.found >= SURE_AFTER);
         sure.sort_by(|a, b| b.basis.saved_bytes.total_cmp(&a.basis.saved_bytes));
         let mut actions = Vec::new();
         for proposal in sure {
@@ -272,21 +311,25 @@ fn new_name(table: &TableName, taken: &BTreeSet<TableName>, proposals: &[Proposa
 /// What the views there are do for scans.
 struct Served {
     /// Rows that each scan reads with them.
-    left: Vec<f64>,
+    left: Left,
     /// Scans per epoch that ask for the rows of each only, in the epochs that judge.
     hits: HashMap<TableName, f64>,
 }
 
 impl Served {
     fn of(scans: &[Scan], views: &Views, rows: &mut TableRows<'_>) -> Self {
-        let mut left: Vec<f64> = scans.iter().map(|scan| scan.volume.rows).collect();
+        let all: Vec<f64> = scans.iter().map(|scan| scan.volume.rows).collect();
         let judges = judges(scans).unwrap_or_default();
-        let mut hits = HashMap::new();
+        let (mut left, mut hits) = (Left { rows: all, ..Left::default() }, HashMap::new());
         for view in views.of(rows.table.name()) {
             let Some(estimate) = rows.estimate(&view.definition().predicate) else { continue };
+            let key = view.definition().mined.as_ref().map(|mined| mined.key.as_str());
+            if let Some(key) = key {
+                left.without.insert(key.to_owned(), left.rows.clone());
+            }
             let mut total = 0.0;
             let mut bound: HashMap<u64, Option<Arc<BoundView>>> = HashMap::new();
-            for (scan, left) in scans.iter().zip(&mut left) {
+            for (at, scan) in scans.iter().enumerate() {
                 // A window of today says nothing of the scans of yesterday.
                 let of_epoch = || rows.at_epoch(view, scans, scan.epoch);
                 let Some(then) = bound.entry(scan.epoch).or_insert_with(of_epoch) else { continue };
@@ -297,94 +340,10 @@ impl Served {
                 if judges.contains(&scan.epoch) {
                     total += scan.runs;
                 }
-                *left = left.min(estimate.rows);
+                left.serve(at, estimate.rows, key);
             }
             hits.insert(view.definition().name.clone(), total / judges.len().max(1) as f64);
         }
         Self { left, hits }
-    }
-}
-
-/// Estimates by the samples and bounds of a table.
-struct TableRows<'a> {
-    hot_views: &'a HotViews,
-    table: &'a Arc<Table>,
-    source: Arc<ScanSource>,
-    now_us: u64,
-}
-
-impl<'a> TableRows<'a> {
-    fn new(hot_views: &'a HotViews, table: &'a Arc<Table>, now_us: u64) -> Self {
-        let source = ScanSource::new(Arc::clone(&hot_views.store), Arc::clone(table), table.version());
-        Self { hot_views, table, source: Arc::new(source), now_us }
-    }
-
-    fn bind(&self, definition: Definition) -> Option<Arc<BoundView>> {
-        let bound = BoundView::new(&Arc::new(definition), self.table.definition(), &self.hot_views.state);
-        bound.inspect_err(|error| tracing::debug!(%error, "not a hot view")).map(Arc::new).ok()
-    }
-
-    fn definition(&self, predicate: &str, bound_at_us: u64) -> Definition {
-        Definition {
-            name: self.table.name().clone(),
-            table: self.table.name().clone(),
-            columns: Vec::new(),
-            select: String::new(),
-            predicate: predicate.to_owned(),
-            version: 1,
-            bound_at_us,
-            made_at_us: self.now_us,
-            mark: None,
-            published: None,
-            refresh_us: 0,
-            mined: None,
-        }
-    }
-
-    /// The view as it would have been bound when an epoch began.
-    fn at_epoch(&self, view: &Arc<BoundView>, scans: &[Scan], epoch: u64) -> Option<Arc<BoundView>> {
-        if !view.is_moving() {
-            return Some(Arc::clone(view));
-        }
-        let first_us = scans.iter().filter(|scan| scan.epoch == epoch).map(|scan| scan.at_us).min()?;
-        let bound_at_us = first_us.min(view.definition().bound_at_us);
-        self.bind(Definition { bound_at_us, ..view.definition().as_ref().clone() })
-    }
-
-    /// True when the check says of as many scans as the find that they ask for its rows only.
-    fn confirms(&self, find: &Find, scans: &[Scan]) -> bool {
-        let judges = judges(scans).unwrap_or_default();
-        let judged = || scans.iter().filter(|scan| judges.contains(&scan.epoch));
-        let first_us = judged().map(|scan| scan.at_us).min().unwrap_or(self.now_us);
-        let Some(view) = self.bind(self.definition(&find.predicate, first_us)) else { return false };
-        let implied = judged().filter(|scan| scan.filter.check(&view) == Verdict::Implied);
-        let served = implied.map(|scan| scan.runs).sum::<f64>() / judges.len().max(1) as f64;
-        let confirmed = served >= CONFIRMED * find.served;
-        if !confirmed {
-            tracing::debug!(find.predicate, served, claimed = find.served, "the check knows less scans");
-        }
-        confirmed
-    }
-}
-
-impl Rows for TableRows<'_> {
-    fn total(&self) -> f64 {
-        self.source.version.live_rows() as f64
-    }
-
-    fn estimate(&mut self, predicate: &str) -> Option<Estimate> {
-        let view = self.bind(self.definition(predicate, self.now_us))?;
-        let physical = |expr| self.hot_views.state.create_physical_expr(expr, view.schema()).ok();
-        let filters = view.exprs().iter().cloned().map(physical).collect::<Option<Vec<_>>>()?;
-        let bounded = Condition::new(&view, &self.hot_views.state).ok()?.bounded(&self.source);
-        let volume = |wanted: Bounded| {
-            let chunks = (0..).zip(&bounded).filter(|(_, bounded)| **bounded == wanted);
-            self.source.volume(&chunks.map(|(chunk, _)| chunk).collect::<Vec<u32>>())
-        };
-        // Samples see little of the few chunks that bounds leave of a table.
-        let (sure, unsure) = (volume(Bounded::Everything), volume(Bounded::Unsure));
-        let rows = self.source.estimated_rows(filters)?.clamp(sure.rows, sure.rows + unsure.rows);
-        // All columns of the chunks in which there may be some rows and others are read, and written anew.
-        Some(Estimate { rows, cost_bytes: 2.0 * unsure.bytes })
     }
 }

@@ -1,16 +1,20 @@
 //! Views that are proposed, and what becomes of them.
 
 use datafusion::execution::memory_pool::human_readable_size;
+use serde::{Deserialize, Serialize};
 use terrace_tier_store::table::TableName;
 
 use super::search::Find;
 use crate::engine::{qualified, quoted_name};
+use crate::error::Result;
+use crate::views::definition::Definition;
 
 /// Proposals that are over and still shown.
 const MOST_ENDED: usize = 100;
 
 /// What became of a proposal.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum State {
     /// It would pay.
     Proposed,
@@ -20,11 +24,14 @@ pub(crate) enum State {
     Withdrawn,
     /// The server made it.
     Created,
-    /// The server made it and dropped it again.
+    /// The server made it, and it is gone or another one's by now.
     Retired,
 }
 
 impl State {
+    /// All of them.
+    pub(crate) const ALL: [Self; 5] = [Self::Proposed, Self::Taken, Self::Withdrawn, Self::Created, Self::Retired];
+
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Proposed => "proposed",
@@ -41,7 +48,7 @@ impl State {
 }
 
 /// A view that would pay, or did.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Proposal {
     pub(crate) view: TableName,
     pub(crate) table: TableName,
@@ -56,13 +63,16 @@ pub(crate) struct Proposal {
     pub(crate) made_at_us: u64,
     pub(crate) changed_at_us: u64,
     pub(super) key: String,
-    /// Epochs that found it, and those in a row that did not.
+    /// Epochs that found it since the server started, and those in a row that did not.
+    #[serde(skip)]
     pub(super) found: u32,
-    missing: u32,
+    #[serde(skip)]
+    pub(super) missing: u32,
 }
 
 /// Numbers of a proposal, per epoch where they are about scans.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub(crate) struct Basis {
     pub(crate) scans: f64,
     pub(crate) served: f64,
@@ -91,6 +101,17 @@ impl Proposal {
     /// The statement that makes it.
     pub(crate) fn statement(&self) -> String {
         format!("CREATE HOT VIEW {} AS {}", qualified(&self.view), self.select())
+    }
+
+    /// True while it would pay, as the last epoch has it.
+    pub(super) fn is_open(&self) -> bool {
+        self.state == State::Proposed && self.missing == 0
+    }
+
+    /// True for the view that somebody made of it.
+    pub(super) fn is_made_by(&self, view: &Definition) -> bool {
+        let same = view.predicate == self.predicate || view.name == self.view;
+        view.mined.is_none() && view.table == self.table && same
     }
 
     /// It becomes something else.
@@ -126,15 +147,40 @@ fn reason(find: &Find, basis: &Basis) -> String {
 
 /// All proposals, the oldest first.
 #[derive(Debug, Default)]
-pub(super) struct Proposals(Vec<Proposal>);
+pub(super) struct Proposals {
+    all: Vec<Proposal>,
+    /// States as they were kept last.
+    kept: Vec<(TableName, State, u64)>,
+}
 
 impl Proposals {
+    /// As they were kept.
+    pub(super) fn from_kept(all: Vec<Proposal>) -> Self {
+        let mut proposals = Self { all, kept: Vec::new() };
+        proposals.kept = proposals.states();
+        proposals
+    }
+
     pub(super) fn all(&self) -> &[Proposal] {
-        &self.0
+        &self.all
     }
 
     pub(super) fn all_mut(&mut self) -> &mut [Proposal] {
-        &mut self.0
+        &mut self.all
+    }
+
+    /// Calls `keep` with all of them when one is new, gone, or in another state than it was kept in.
+    pub(super) fn keep(&mut self, keep: impl FnOnce(&[Proposal]) -> Result<()>) -> Result<()> {
+        let states = self.states();
+        if states != self.kept {
+            keep(&self.all)?;
+            self.kept = states;
+        }
+        Ok(())
+    }
+
+    fn states(&self) -> Vec<(TableName, State, u64)> {
+        self.all.iter().map(|p| (p.view.clone(), p.state, p.changed_at_us)).collect()
     }
 
     /// What an epoch found for a table of so many rows and these columns. `named` gives a new view its name, `patience`
@@ -160,11 +206,11 @@ impl Proposals {
             };
             let whole = all_columns.iter().all(|column| find.columns.contains(column));
             let columns = if whole { Vec::new() } else { find.columns.iter().cloned().collect() };
-            match self.0.iter_mut().find(|proposal| open(proposal) && proposal.key == find.key) {
+            match self.all.iter_mut().find(|proposal| open(proposal) && proposal.key == find.key) {
                 Some(known) => known.found(find, basis, columns),
                 None => {
                     let proposal = Proposal {
-                        view: named(&self.0),
+                        view: named(&self.all),
                         table: table.clone(),
                         columns,
                         predicate: find.predicate.clone(),
@@ -177,12 +223,12 @@ impl Proposals {
                         found: 1,
                         missing: 0,
                     };
-                    self.0.push(proposal);
+                    self.all.push(proposal);
                 }
             }
         }
         let lost = |proposal: &&mut Proposal| open(proposal) && !finds.iter().any(|find| find.key == proposal.key);
-        for proposal in self.0.iter_mut().filter(lost) {
+        for proposal in self.all.iter_mut().filter(lost) {
             proposal.missing += 1;
             if proposal.missing >= patience {
                 let reason =
@@ -190,18 +236,18 @@ impl Proposals {
                 proposal.turn(State::Withdrawn, reason, now_us);
             }
         }
-        let mut over = self.0.iter().filter(|proposal| proposal.state.is_over()).count();
-        self.0.retain(|proposal| {
+        let mut over = self.all.iter().filter(|proposal| proposal.state.is_over()).count();
+        self.all.retain(|proposal| {
             let goes = over > MOST_ENDED && proposal.state.is_over();
             over -= usize::from(goes);
             !goes
         });
     }
 
-    /// Proposals of a table that was dropped or got other columns.
-    pub(super) fn abandon(&mut self, table: &TableName, now_us: u64) {
-        let open = |proposal: &&mut Proposal| proposal.state == State::Proposed && proposal.table == *table;
-        for proposal in self.0.iter_mut().filter(open) {
+    /// Proposals of tables that were dropped or got other columns.
+    pub(super) fn abandon(&mut self, is_gone: impl Fn(&TableName) -> bool, now_us: u64) {
+        let open = |proposal: &&mut Proposal| proposal.state == State::Proposed && is_gone(&proposal.table);
+        for proposal in self.all.iter_mut().filter(open) {
             proposal.turn(State::Withdrawn, "its table was dropped or altered".to_owned(), now_us);
         }
     }

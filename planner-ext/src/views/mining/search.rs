@@ -84,17 +84,48 @@ pub(super) fn judges(scans: &[Scan]) -> Option<Vec<u64>> {
     (epochs.len() > 1).then(|| epochs.into_iter().rev().take(newest).collect())
 }
 
-/// Views that pay, the best first. `left` says of each scan how many rows it reads with the views there are.
-pub(super) fn search(scans: &[Scan], mut left: Vec<f64>, terms: Terms, rows: &mut dyn Rows) -> Vec<Find> {
+/// Rows that each scan reads with the views there are.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Left {
+    pub(super) rows: Vec<f64>,
+    /// The same without the mined view of a template, by its key: a new one of that template takes its place.
+    pub(super) without: BTreeMap<String, Vec<f64>>,
+}
+
+impl Left {
+    fn without(&self, key: &str) -> &[f64] {
+        self.without.get(key).unwrap_or(&self.rows)
+    }
+
+    /// A view of so many rows serves a scan; `key` is that of its template when it is a mined one.
+    pub(super) fn serve(&mut self, at: usize, view_rows: f64, key: Option<&str>) {
+        let others = self.without.iter_mut().filter(|(other, _)| Some(other.as_str()) != key);
+        for rows in others.map(|(_, rows)| rows).chain([&mut self.rows]) {
+            rows.get_mut(at).into_iter().for_each(|rows| *rows = rows.min(view_rows));
+        }
+    }
+
+    /// A view is there now, in place of the one of its template.
+    fn add(&mut self, (candidate, find): (&Candidate, &Find), scans: &[Scan]) {
+        if let Some(without) = self.without.remove(&find.key) {
+            self.rows = without;
+        }
+        for (at, _) in scans.iter().enumerate().filter(|(_, scan)| candidate.covers(scan)) {
+            self.serve(at, find.estimate.rows, None);
+        }
+    }
+}
+
+/// Views that pay, the best first, one of a template at most.
+pub(super) fn search(scans: &[Scan], mut left: Left, terms: Terms, rows: &mut dyn Rows) -> Vec<Find> {
     let Some(judges) = judges(scans) else { return Vec::new() };
     let mut past = Past { scans, judges, terms, estimates: HashMap::new(), rows };
-    let templates = past.templates();
+    let mut templates = past.templates();
     let mut found: Vec<Find> = Vec::new();
     while found.len() < MOST_VIEWS {
         let Some((candidate, find)) = past.best(&templates, &left) else { break };
-        for (scan, left) in scans.iter().zip(&mut left).filter(|(scan, _)| candidate.covers(scan)) {
-            *left = left.min(find.estimate.rows.min(scan.volume.rows));
-        }
+        left.add((&candidate, &find), scans);
+        templates.retain(|supported| supported.key != find.key);
         found.push(find);
     }
     found
@@ -103,6 +134,7 @@ pub(super) fn search(scans: &[Scan], mut left: Vec<f64>, terms: Terms, rows: &mu
 /// A template with the scans that have its patterns.
 struct Supported {
     template: Template,
+    key: String,
     scans: Vec<usize>,
 }
 
@@ -142,7 +174,8 @@ impl Past<'_> {
         let supported = |(set, (_, scans)): (Vec<&Pattern>, (f64, Vec<usize>))| {
             let patterns: Vec<Pattern> = set.into_iter().cloned().collect();
             let moving = self.moving(&patterns, &scans);
-            Supported { template: Template { patterns, moving }, scans }
+            let template = Template { patterns, moving };
+            Supported { key: template.key(), template, scans }
         };
         sets.into_iter().map(supported).collect()
     }
@@ -207,7 +240,7 @@ impl Past<'_> {
     }
 
     /// The view that pays best, if one does.
-    fn best(&mut self, templates: &[Supported], left: &[f64]) -> Option<(Candidate, Find)> {
+    fn best(&mut self, templates: &[Supported], left: &Left) -> Option<(Candidate, Find)> {
         let mut tried = Vec::new();
         for (at, supported) in templates.iter().enumerate() {
             let older = self.tuples(&supported.template, &supported.scans, true);
@@ -216,7 +249,7 @@ impl Past<'_> {
                 else {
                     continue;
                 };
-                let most = self.judged(&supported.scans, &candidate, left, 0.0).saved;
+                let most = self.judged(supported, &candidate, left, 0.0).gained;
                 if candidate.is_small() && most > 0.0 {
                     tried.push((most, at, share, candidate));
                 }
@@ -252,12 +285,12 @@ impl Past<'_> {
         &mut self,
         supported: &Supported,
         (older, candidate): (&Candidate, &Candidate),
-        left: &[f64],
+        left: &Left,
     ) -> Option<(f64, Find)> {
         let predicate = candidate.predicate()?;
         let estimate = self.estimate(&predicate)?;
-        let judged = self.judged(&supported.scans, older, left, estimate.rows);
-        let net = judged.saved - estimate.cost_bytes / self.terms.payback_epochs;
+        let judged = self.judged(supported, older, left, estimate.rows);
+        let net = judged.gained - estimate.cost_bytes / self.terms.payback_epochs;
         let worth = judged.saved >= LEAST_SHARE * judged.read && judged.rows >= LEAST_ROWS * self.rows.total();
         if net <= 0.0 || !worth {
             return None;
@@ -265,7 +298,7 @@ impl Past<'_> {
         let template = &candidate.template;
         let covered = supported.scans.iter().filter_map(|at| self.scans.get(*at)).filter(|scan| candidate.covers(scan));
         let find = Find {
-            key: template.key(),
+            key: supported.key.clone(),
             predicate,
             moving: template.moving.contains(&true),
             columns: covered.flat_map(|scan| scan.columns.iter().cloned()).collect(),
@@ -279,24 +312,27 @@ impl Past<'_> {
     }
 
     /// Per epoch, of the newer ones, what a view of so many rows does for the scans of its template.
-    fn judged(&self, scans: &[usize], candidate: &Candidate, left: &[f64], rows: f64) -> Judged {
-        let mut judged = Judged::default();
-        for (scan, left) in scans.iter().filter_map(|at| Some((self.scans.get(*at)?, left.get(*at)?))) {
-            if !self.judges(scan) {
-                continue;
-            }
+    fn judged(&self, supported: &Supported, candidate: &Candidate, left: &Left, rows: f64) -> Judged {
+        let (mut judged, without) = (Judged::default(), left.without(&supported.key));
+        let scans = supported.scans.iter();
+        let scans = scans.filter_map(|at| Some((self.scans.get(*at)?, *left.rows.get(*at)?, *without.get(*at)?)));
+        for (scan, left, without) in scans.filter(|(scan, ..)| self.judges(scan)) {
+            let covered = candidate.covers(scan);
+            // A scan that the view whose place it takes serves, and it does not, reads more.
+            let then = if covered { without.min(rows) } else { without };
+            judged.gained += saved(scan, left, then) - saved(scan, then, left);
             judged.scans += scan.runs;
-            if candidate.covers(scan) {
+            if covered {
                 judged.served += scan.runs;
                 judged.read += saved(scan, scan.volume.rows, 0.0);
                 judged.rows += scan.runs * scan.volume.rows;
-                judged.saved += saved(scan, *left, rows);
+                judged.saved += saved(scan, without, rows);
             }
         }
-        let epochs = self.judges.len() as f64;
-        let Judged { scans, served, read, saved, rows } = judged;
-        let rows = rows / served.max(1.0);
-        Judged { scans: scans / epochs, served: served / epochs, read: read / epochs, saved: saved / epochs, rows }
+        let (epochs, rows) = (self.judges.len() as f64, judged.rows / judged.served.max(1.0));
+        let Judged { scans, served, read, saved, gained, .. } = judged;
+        let [scans, served, read, saved, gained] = [scans, served, read, saved, gained].map(|total| total / epochs);
+        Judged { scans, served, read, saved, gained, rows }
     }
 }
 
@@ -306,6 +342,8 @@ struct Judged {
     served: f64,
     read: f64,
     saved: f64,
+    /// The same against the views there are, less what is lost with the one whose place it takes.
+    gained: f64,
     /// That one of the scans reads which are served.
     rows: f64,
 }

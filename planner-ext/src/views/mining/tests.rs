@@ -13,7 +13,7 @@ use terrace_tier_store::table::{TableDefinition, TableName};
 use super::log::Volume;
 use super::pattern::conjuncts;
 use super::scan::Scan;
-use super::search::{Estimate, Find, Rows, Terms, search};
+use super::search::{Estimate, Find, Left, Rows, Terms, search};
 use crate::scan::tests::Rng;
 use crate::views::bound::BoundView;
 use crate::views::filter::{Filter, Verdict};
@@ -148,7 +148,7 @@ impl World {
 
     fn search(&mut self) -> Vec<Find> {
         let scans = std::mem::take(&mut self.scans);
-        let left = scans.iter().map(|scan| scan.volume.rows).collect();
+        let left = unserved(&scans);
         let found = search(&scans, left, TERMS, self);
         self.scans = scans;
         found
@@ -294,6 +294,35 @@ fn what_nobody_asks_for_again_is_not_proposed() {
     }
 }
 
+/// Where there are no views.
+fn unserved(scans: &[Scan]) -> Left {
+    Left { rows: scans.iter().map(|scan| scan.volume.rows).collect(), ..Left::default() }
+}
+
+#[test]
+fn a_view_that_takes_the_place_of_another_serves_what_that_did() {
+    for seed in SEEDS {
+        let mut world = World::new(seed);
+        for _ in 0..6 {
+            (1..=8).chain([9, 9, 9]).for_each(|value| world.ask(&format!("a = {value}")));
+            world.end();
+        }
+        let scans = std::mem::take(&mut world.scans);
+        // There is a view of eight of the values.
+        let mut left = unserved(&scans);
+        let before = left.rows.clone();
+        let served = scans.iter().zip(&mut left.rows).enumerate().filter(|(at, _)| at % 11 < 8);
+        served.for_each(|(_, (_, rows))| *rows = 1.0);
+        let alone = search(&scans, left.clone(), TERMS, &mut world);
+        assert!(alone.len() == 1 && alone[0].served < 11.0, "it need not have them, seed {seed}: {alone:?}");
+        left.without.insert(alone[0].key.clone(), before);
+        let found = search(&scans, left, TERMS, &mut world);
+        assert_eq!(found.len(), 1, "seed {seed}: {found:?}");
+        assert_eq!(found[0].predicate, "a BETWEEN 1 AND 9", "seed {seed}");
+        assert_eq!(found[0].served, 11.0, "seed {seed}: {found:?}");
+    }
+}
+
 #[test]
 fn a_run_that_costs_more_than_it_saves_is_not_proposed() {
     for (statements, paid) in [(40, true), (1, false)] {
@@ -301,7 +330,7 @@ fn a_run_that_costs_more_than_it_saves_is_not_proposed() {
         // It costs the table twice, and saves it once per statement.
         world.epochs(6, statements, |_, _| "a = 7".to_owned());
         let scans = std::mem::take(&mut world.scans);
-        let left = scans.iter().map(|scan| scan.volume.rows).collect();
+        let left = unserved(&scans);
         let found = search(&scans, left, Terms { payback_epochs: 1.0, ..TERMS }, &mut world);
         assert_eq!(found.is_empty(), !paid, "{statements} statements per epoch: {found:?}");
     }

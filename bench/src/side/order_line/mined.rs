@@ -1,0 +1,70 @@
+//! Views that the engine makes of what clients ask, and what noting that costs them.
+
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use arrow::array::AsArray;
+use futures::TryStreamExt;
+
+use super::draw::{self, Kind};
+use super::{Clients, Tally};
+use crate::error::{Error, Result};
+use crate::row::Sample;
+use crate::side::ms_since;
+use crate::statistics::median;
+
+impl Clients {
+    /// Rounds and the end of an epoch, so often; then each view that came of it puts its rows together.
+    pub(super) fn mine(&self, (share, count, seed): (f64, usize, u64), epochs: u64) -> Result<Sample> {
+        let store = self.terrace.engine.store();
+        let written = || store.ssd().counters().written_bytes.load(Ordering::Relaxed);
+        let (start, mut epoch_ms) = (Instant::now(), Vec::new());
+        for epoch in 0..epochs {
+            self.rounds(share, count, seed + epoch)?;
+            let start = Instant::now();
+            self.terrace.runtime.block_on(self.terrace.engine.mine_views())?;
+            epoch_ms.push(ms_since(start));
+        }
+        let (before, views) = (written(), self.made()?);
+        for view in &views {
+            self.terrace.sql(&format!("ALTER HOT VIEW {view} REFRESH"))?;
+        }
+        Ok(Sample::new(ms_since(start))
+            .with("views", views.len() as f64)
+            .with("epoch_ms", median(&epoch_ms))
+            .with("written_bytes", (written() - before) as f64))
+    }
+
+    /// Names of the views there are.
+    fn made(&self) -> Result<Vec<String>> {
+        let [_, session] = &self.sessions;
+        let batches: Vec<_> = self.terrace.runtime.block_on(async {
+            let running = session.prepare("SELECT view_name FROM system.hot_views").await?.query(None).await?;
+            Ok::<_, Error>(running.stream.try_collect().await?)
+        })?;
+        let names = batches.iter().flat_map(|batch| batch.column(0).as_string_view().iter().flatten());
+        Ok(names.map(str::to_owned).collect())
+    }
+
+    /// Median times of queries by key, each asked of this engine, which notes it, and of another on the same store.
+    pub(super) fn hook(&self, count: usize, seed: u64) -> Result<Sample> {
+        let (Some(plain), Some(noting)) = (&self.plain, self.clients.first()) else {
+            return Err(Error::failed("this side does not learn"));
+        };
+        let rounds = draw::rounds(self.shape, &self.hot, (0.5, count.div_ceil(draw::BY_KEY)), seed);
+        let by_key = rounds.iter().flatten().filter(|query| query.kind == Kind::Order).take(count);
+        let (start, mut times) = (Instant::now(), [Vec::new(), Vec::new()]);
+        for (number, query) in by_key.enumerate() {
+            // In turn the one that is first, which has what the query reads to fetch from memory.
+            let mut turns = [(0, plain), (1, noting)];
+            turns.rotate_left(number % 2);
+            for (at, client) in turns {
+                let start = Instant::now();
+                self.query(client, query, (0, number), &mut Tally::default())?;
+                times.get_mut(at).into_iter().for_each(|times| times.push(ms_since(start) * 1e3));
+            }
+        }
+        let [plain, noting] = times.map(|times| median(&times));
+        Ok(Sample::new(ms_since(start)).with("plain_us", plain).with("noting_us", noting))
+    }
+}
