@@ -255,6 +255,7 @@ impl Known {
                 mark: None,
                 published: None,
                 refresh_us: crate::views::USUAL_REFRESH.as_micros() as u64,
+                budget_bytes: None,
                 mined: Some(of),
             })));
         }
@@ -337,6 +338,7 @@ impl<'a> TableRows<'a> {
             mark: None,
             published: None,
             refresh_us: 0,
+            budget_bytes: None,
             mined: None,
         }
     }
