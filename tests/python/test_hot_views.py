@@ -114,7 +114,7 @@ def test_a_run_puts_scattered_rows_together_while_a_server_works(tmp_path):
 
 def test_a_budget_bounds_the_dram_of_a_view(tmp_path):
     def dram(server):
-        server.query("alter system epoch now")
+        server.query("epoch now")
         return server.query("select budget_bytes, dram_bytes from system.hot_views").to_pylist()[0]
 
     def ask(server):

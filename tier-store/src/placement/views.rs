@@ -198,7 +198,7 @@ fn whole(rows: u32) -> SegmentHeat {
 }
 
 /// Keeps off `dram` what does not fit in the budgets of its views.
-fn keep_budgets(inputs: &mut Inputs, members: &Members, dram: TierMask) {
+fn keep_budgets(inputs: &mut Inputs, members: &[Vec<usize>], dram: TierMask) {
     let Some(fastest) = (dram != 0).then(|| TierId(dram.trailing_zeros() as u8)) else { return };
     let mut left: Vec<Option<u64>> = inputs.views.iter().map(|view| view.budget_bytes).collect();
     let mut of: HashMap<usize, Vec<u32>> = HashMap::new();

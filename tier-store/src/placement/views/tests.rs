@@ -80,7 +80,7 @@ fn of_equal_segments_a_budget_keeps_the_best_choice_there_is() {
         let segments = (0..).zip(&reads).map(|(id, reads)| segment(id, 10 * KIB, 2, *reads)).collect();
         let budget = rng.random_range(0..110) * KIB;
         let mut inputs = inputs(segments, 1 << 30, &[budget]);
-        keep_budgets(&mut inputs, &vec![(0..9).collect()], DRAM);
+        keep_budgets(&mut inputs, &[(0..9).collect()], DRAM);
         let value = |chosen: &dyn Fn(usize) -> bool| -> (u64, f64) {
             let chosen = (0..9).filter(|at| chosen(*at));
             chosen.fold((0, 0.0), |(bytes, us), at| (bytes + 10 * KIB, us + worth_us(&inputs, at)))
@@ -129,7 +129,7 @@ fn what_lies_in_dram_keeps_its_part_of_a_budget_against_the_hardly_better() {
     let place = |reads: [f32; 2]| {
         let segments = vec![segment(0, 10 * KIB, 0, reads[0]), segment(1, 10 * KIB, 2, reads[1])];
         let mut inputs = inputs(segments, 1 << 30, &[15 * KIB]);
-        keep_budgets(&mut inputs, &vec![vec![0, 1]], DRAM);
+        keep_budgets(&mut inputs, &[vec![0, 1]], DRAM);
         [is_candidate(&inputs, 0), is_candidate(&inputs, 1)]
     };
     assert_eq!(place([10.0, 10.5]), [true, false]);
@@ -143,7 +143,7 @@ fn pins_win_against_budgets_and_it_is_said_by_how_much() {
     (segments[0].duty, segments[1].duty) = (pinned, pinned);
     let mut inputs = inputs(segments, 1 << 30, &[15 * KIB]);
     inputs.rules = vec!["rule 1 of t, PIN".into()];
-    keep_budgets(&mut inputs, &vec![vec![0, 1, 2]], DRAM);
+    keep_budgets(&mut inputs, &[vec![0, 1, 2]], DRAM);
     assert_eq!((0..3).map(|at| is_candidate(&inputs, at)).collect::<Vec<_>>(), [true, true, false]);
     assert_eq!((inputs.views[0].missed_bytes, inputs.segments[2].view.over), (5 * KIB, Some(0)));
     let found = plan(&inputs, Effort::default()).unwrap();
