@@ -66,6 +66,6 @@ impl Coverage {
 /// The columns of the view in a chunk, as far as they have bytes.
 fn own<'a>(entry: &'a ChunkEntry, definition: &'a Definition) -> impl Iterator<Item = &'a Arc<Segment>> {
     let columns = entry.chunk.schema.fields().iter().zip(entry.chunk.columns());
-    let own = columns.filter(|(field, segment)| definition.has_column(field.name()) && segment.constant.is_none());
+    let own = columns.filter(move |(field, segment)| definition.has_column(field.name()) && segment.constant.is_none());
     own.map(|(_, segment)| segment)
 }

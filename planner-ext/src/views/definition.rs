@@ -82,8 +82,8 @@ impl Definition {
     }
 
     /// True for a column that it has.
-    pub(crate) fn has_column(&self, name: &String) -> bool {
-        self.columns.is_empty() || self.columns.contains(name)
+    pub(crate) fn has_column(&self, name: &str) -> bool {
+        self.columns.is_empty() || self.columns.iter().any(|column| column == name)
     }
 
     /// True when its newest version waits for its run, or for the end of it.
