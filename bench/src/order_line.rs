@@ -1,7 +1,7 @@
 //! ORDER_LINE of CH-benCHmark, and the part of it that is hot (Meyer et al., ADMS 2015, section 5).
 //!
 //! ```text
-//!   <data-dir>/order-line-<scale>/store/
+//!   <data-dir>/order-lines-<scale>/store/
 //! ```
 //!
 //! Lines lie as TPC-C loads them: by warehouse, district and order. A chunk has all orders of some districts, old and new,
@@ -10,7 +10,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, Decimal128Array, Int32Array, RecordBatch, StringArray, TimestampMicrosecondArray};
+use arrow::array::{ArrayRef, Decimal128Array, Int32Array, RecordBatch, StringViewArray, TimestampMicrosecondArray};
 use arrow::temporal_conversions::timestamp_us_to_datetime;
 use rand::distr::{Alphanumeric, SampleString};
 use rand::rngs::StdRng;
@@ -168,7 +168,7 @@ impl Lines {
             ("ol_delivery_d", Arc::new(TimestampMicrosecondArray::from(self.delivered))),
             ("ol_quantity", numbers(self.quantity)),
             ("ol_amount", Arc::new(amount)),
-            ("ol_dist_info", Arc::new(StringArray::from(self.info))),
+            ("ol_dist_info", Arc::new(StringViewArray::from_iter_values(self.info))),
         ];
         Ok(RecordBatch::try_from_iter(columns)?)
     }
@@ -199,7 +199,7 @@ pub struct OrderLine {
 impl OrderLine {
     /// The data of a scale below `data_dir`, whether it is there or not.
     pub fn new(data_dir: &Path, scale: f64) -> Self {
-        Self { dir: data_dir.join(format!("order-line-{scale}")), shape: Shape::of(scale) }
+        Self { dir: data_dir.join(format!("order-lines-{scale}")), shape: Shape::of(scale) }
     }
 
     /// The store that clones are made of.

@@ -136,7 +136,7 @@ impl Engine {
             let _waiting = Waiting::new(&self.runs.waiting);
             Arc::clone(&self.runs.turn).lock_owned().await
         };
-        let Some(definition) = self.marked(&version).await? else { return Ok(()) };
+        let Some(definition) = self.same_version(&version)? else { return Ok(()) };
         let gone = Gone(Arc::default());
         let (turn, result) = joined(self.spawn_run(&definition, For::Statement(Arc::clone(&gone.0)), turn).await)?;
         result?;
@@ -156,22 +156,7 @@ impl Engine {
         self.blocking(put).await
     }
 
-    /// The definition that is stored now, with a mark; `None` when it is no longer of this version.
-    async fn marked(&self, version: &Definition) -> Result<Option<Arc<Definition>>> {
-        let _names = self.names.lock().await;
-        let Some(now) = self.same_version(version)? else { return Ok(None) };
-        if now.mark.is_some() {
-            return Ok(Some(now));
-        }
-        let writer = Arc::clone(&self.hot_views);
-        let mark = move || {
-            let marked = Definition { mark: Some(writer.new_mark()?), ..now.as_ref().clone() };
-            writer.put(&marked)?;
-            Ok(Some(Arc::new(marked)))
-        };
-        self.blocking(mark).await
-    }
-
+    /// The definition that is stored now; `None` when it is no longer of this version.
     fn same_version(&self, version: &Definition) -> Result<Option<Arc<Definition>>> {
         let views = self.hot_views.current()?;
         let now = views.get(&version.name).map(|status| Arc::clone(&status.definition));
@@ -296,7 +281,7 @@ async fn look(weak: &Weak<Engine>, runs: &Arc<Runs>, bytes_per_s: u64) -> Result
         let Some(engine) = weak.upgrade() else { return Ok(()) };
         let retry_us = engine.clock.unix_us() + RETRY_US;
         runs.next.lock().insert(definition.name.clone(), retry_us.min(engine.after(&definition)));
-        let Some(definition) = engine.marked(&definition).await? else { continue };
+        let Some(definition) = engine.same_version(&definition)? else { continue };
         let run = engine.spawn_run(&definition, For::Background { bytes_per_s }, turn);
         drop(engine);
         let (turn, result) = joined(run.await)?;

@@ -25,7 +25,7 @@ pub(crate) struct Definition {
     pub(crate) bound_at_us: u64,
     /// When it was made, likewise.
     pub(crate) made_at_us: u64,
-    /// What chunks know of this version, or are to know; `None` before its first run.
+    /// What chunks know of this version, or are to know; `None` until it is stored.
     #[serde(default)]
     pub(crate) mark: Option<MarkId>,
     /// The newest version that queries are checked against: this one, or an older one while this one's run is not over.

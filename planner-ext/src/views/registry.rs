@@ -291,9 +291,12 @@ impl HotViews {
         BoundView::new(definition, table.definition(), &self.state)
     }
 
-    /// Stores a view, in place of one of the same name.
+    /// Stores a view, in place of one of the same name. A version without a mark gets one: runs of other views then put its rows
+    /// together too.
     pub(crate) fn put(&self, definition: &Definition) -> Result<()> {
-        let json = serde_json::to_string(definition).map_err(|e| Error::new(ErrorKind::Internal, e.to_string()))?;
+        let mark = definition.mark.map_or_else(|| self.store.new_mark(), Ok)?;
+        let definition = Definition { mark: Some(mark), ..definition.clone() };
+        let json = serde_json::to_string(&definition).map_err(|e| Error::new(ErrorKind::Internal, e.to_string()))?;
         Ok(self.store.put_object(HOT_VIEWS, &definition.name.to_string(), &json)?)
     }
 

@@ -2,10 +2,10 @@
 
 use arrow::array::{Array, BooleanArray, UInt32Array};
 use arrow::compute::{not, prep_null_mask_filter};
-use datafusion::common::DFSchema;
 use terrace_tier_store::table::{Arrangement, MarkId, Marked, Table};
 
 use super::*;
+use crate::views::tests::Planner;
 use crate::views::{Definition, Published};
 
 mod answers;
@@ -55,11 +55,11 @@ impl Server {
         self.engine.store().table(&TableName::new("public", name)).unwrap()
     }
 
-    /// The rows that fulfil a condition, as the engine says that knows of no views.
+    /// The rows that fulfil a condition, as a planner says that knows of no views.
     fn fulfil(&self, condition: &str, rows: &RecordBatch) -> BooleanArray {
-        let (state, schema) = (&self.engine.base, DFSchema::try_from(rows.schema().as_ref().clone()).unwrap());
-        let expr = state.create_logical_expr(condition, &schema).unwrap();
-        let values = state.create_physical_expr(expr, &schema).unwrap().evaluate(rows).unwrap();
+        let planner = Planner::of(&rows.schema());
+        let expr = planner.state.create_physical_expr(planner.simplified(condition), &planner.schema).unwrap();
+        let values = expr.evaluate(rows).unwrap();
         let values = values.into_array(rows.num_rows()).unwrap();
         let values = values.as_boolean_opt().cloned().unwrap_or_else(|| BooleanArray::new_null(rows.num_rows()));
         if values.null_count() > 0 { prep_null_mask_filter(&values) } else { values }

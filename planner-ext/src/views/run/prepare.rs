@@ -12,11 +12,6 @@ use crate::views::condition::Condition;
 use crate::views::{Definition, Filter, HotViews, Verdict};
 
 impl HotViews {
-    /// A mark for a version.
-    pub(crate) fn new_mark(&self) -> Result<MarkId> {
-        Ok(self.store.new_mark()?)
-    }
-
     /// True while the version is the newest one of its view, with the same mark.
     pub(crate) fn is_current(&self, version: &Definition) -> bool {
         let same = |now: &Definition| {

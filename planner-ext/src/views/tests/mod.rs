@@ -43,10 +43,14 @@ pub(crate) struct Planner {
 
 impl Planner {
     pub(crate) fn new() -> Self {
+        Self::of(&columns())
+    }
+
+    pub(crate) fn of(columns: &Schema) -> Self {
         let mut config = SessionConfig::new();
         config.options_mut().sql_parser.map_string_types_to_utf8view = true;
         let state = SessionStateBuilder::new().with_default_features().with_config(config).build();
-        let schema = Arc::new(DFSchema::try_from(columns()).unwrap());
+        let schema = Arc::new(DFSchema::try_from(columns.clone()).unwrap());
         let context = SimplifyContext::builder().with_schema(Arc::clone(&schema)).with_current_time().build();
         Self { state, schema, simplifier: ExprSimplifier::new(context) }
     }
