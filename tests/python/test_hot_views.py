@@ -110,3 +110,33 @@ def test_a_run_puts_scattered_rows_together_while_a_server_works(tmp_path):
         assert answers(server) == after
         segments = server.query("select count(*) as n from system.segments where column_name like 'hot view mark%'")
         assert segments.to_pylist() == [{"n": 0}]
+
+
+def test_a_budget_bounds_the_dram_of_a_view(tmp_path):
+    def dram(server):
+        server.query("epoch now")
+        return server.query("select budget_bytes, dram_bytes from system.hot_views").to_pylist()[0]
+
+    def ask(server):
+        for _ in range(10):
+            server.query("select sum(id) from o where status = 'open' and customer < 5000")
+
+    with Server(tmp_path / "data", "--set", "tiering.interval=1h") as server:
+        server.query(SCATTERED)
+        server.query("create hot view few as select * from o where status = 'open' or customer in (77, 777)")
+        server.query("alter hot view few refresh")
+        ask(server)
+        free = dram(server)
+        assert free["budget_bytes"] is None and free["dram_bytes"] > 0
+        server.query("alter hot view few set (budget = '1kB')")
+        assert "budget = '1000'" in server.query("show create table o").to_pylist()[0]["definition"]
+        assert dram(server) == {"budget_bytes": 1000, "dram_bytes": 0}
+        with pytest.raises(Exception, match="budget = '-5'"):
+            server.query("alter hot view few set (budget = '-5')")
+        server.kill()
+    with Server(tmp_path / "data", "--set", "tiering.interval=1h") as server:
+        ask(server)
+        assert dram(server) == {"budget_bytes": 1000, "dram_bytes": 0}
+        server.query("alter hot view few set (budget = 'none')")
+        ask(server)
+        assert dram(server)["dram_bytes"] > 0

@@ -1,9 +1,10 @@
 //! Hot views: CREATE, DROP and ALTER HOT VIEW, and the question which of them a query asks for.
 //!
 //! ```text
-//!   CREATE [OR REPLACE] HOT VIEW [IF NOT EXISTS] name AS SELECT a, b FROM t WHERE predicate [WITH (refresh = '1 hour')]
+//!   CREATE [OR REPLACE] HOT VIEW [IF NOT EXISTS] name AS SELECT a, b FROM t WHERE predicate [WITH (refresh = '1 hour', budget = '1GiB')]
 //!   DROP HOT VIEW [IF EXISTS] name, ...
 //!   ALTER HOT VIEW [IF EXISTS] name REFRESH
+//!   ALTER HOT VIEW [IF EXISTS] name SET (refresh = '1 hour', budget = '1GiB' | 'none')
 //!   SHOW HOT VIEWS
 //!   SHOW HOT VIEW PROPOSALS
 //!   EXPLAIN HOT VIEWS query
@@ -15,7 +16,6 @@
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Duration;
 
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::datasource::source_as_provider;
@@ -27,7 +27,6 @@ use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 use terrace_tier_store::table::TableName;
-use terrace_tier_store::units::Span;
 
 use super::answer::AnswerTable;
 use super::catalog::Snapshot;
@@ -40,6 +39,7 @@ use super::parse::{
 use super::registry::{StatementState, Ticket};
 use super::rule::{is_word, take_word};
 use super::session::Session;
+use super::view_options::ViewOptions;
 use super::{show, tier, words};
 use crate::error::{Error, ErrorKind, Result, missing_table};
 use crate::provider::TierTable;
@@ -49,8 +49,6 @@ use crate::views::{Coverage, Definition, Filter, USUAL_REFRESH, Verdict, Views};
 
 /// Operators that a condition may have: it is walked through often, on threads of all kinds.
 const MOST_OPERATORS: usize = 1_000;
-/// Least time between two looks at a table.
-const LEAST_REFRESH: Duration = Duration::from_secs(1);
 
 /// A statement on hot views.
 #[derive(Debug, Clone)]
@@ -58,6 +56,7 @@ pub(super) enum HotViewCommand {
     Create(Box<Create>),
     Drop { names: Vec<NameParts>, if_exists: bool },
     Refresh { name: NameParts, if_exists: bool },
+    Set { name: NameParts, if_exists: bool, options: ViewOptions },
 }
 
 /// CREATE HOT VIEW, as written.
@@ -71,7 +70,7 @@ pub(super) struct Create {
     columns: Vec<String>,
     select: String,
     predicate: String,
-    refresh: Duration,
+    options: ViewOptions,
 }
 
 /// True for the statements of this file; `tokens` without white space.
@@ -117,7 +116,7 @@ pub(super) fn parse(tokens: Vec<TokenWithSpan>, sql: &str) -> Result<Parsed> {
     let command = match () {
         () if take_word(&mut parser, "create") => create(&mut parser, sql).map_err(wrong)??,
         () if take_word(&mut parser, "drop") => drop_views(&mut parser).map_err(wrong)??,
-        () => refresh(&mut parser).map_err(wrong)??,
+        () => alter(&mut parser).map_err(wrong)??,
     };
     end(&mut parser).map_err(wrong)?;
     Ok(if is_forecast { asked(Asked::ForecastView(command)) } else { ddl(Command::HotView(command)) })
@@ -177,8 +176,7 @@ fn create(parser: &mut Parser<'_>, sql: &str) -> Result<Result<HotViewCommand>, 
         false => Ok(HashMap::new()),
     };
     if parser.peek_token_ref().token != Token::EOF && parser.peek_token_ref().token != Token::SemiColon {
-        let what =
-            "the end: a hot view is SELECT columns FROM table WHERE condition, and perhaps WITH (refresh = '1 hour')";
+        let what = "the end: a hot view is SELECT columns FROM table WHERE condition, and perhaps WITH (refresh = '1 hour', budget = '1GiB')";
         return parser.expected(what, parser.peek_token());
     }
     let made = || {
@@ -194,35 +192,10 @@ fn create(parser: &mut Parser<'_>, sql: &str) -> Result<Result<HotViewCommand>, 
             columns: column_names(columns)?,
             select: words::part(sql, first..last)?,
             predicate: words::expression(sql, condition..last, &predicate)?,
-            refresh: refresh_interval(options?)?,
+            options: ViewOptions::of(options?)?,
         })))
     };
     Ok(made())
-}
-
-/// The one option that there is; 0: never by itself.
-fn refresh_interval(mut options: HashMap<String, String>) -> Result<Duration> {
-    let never = options.get("refresh").is_some_and(|text| text.trim().eq_ignore_ascii_case("never"));
-    let refresh = if never {
-        options.remove("refresh").map(|_| Span(Duration::ZERO))
-    } else {
-        tier::take(&mut options, "refresh")?
-    };
-    match options.keys().min().map(String::as_str) {
-        None => {}
-        Some("budget") => {
-            return Err(Error::unimplemented(
-                "placement does not obey a budget of a hot view yet, so none is taken; budgets of tiers and placement rules hold",
-            ));
-        }
-        Some(unknown) => return Err(Error::invalid(format!("a hot view has no option {unknown}; there is refresh"))),
-    }
-    match refresh.map_or(USUAL_REFRESH, |span| span.0) {
-        short if !never && short < LEAST_REFRESH => Err(Error::invalid(
-            "refresh is the time between two looks at the table, at least 1 second: '10 minutes', '1 hour', or 'never'",
-        )),
-        refresh => Ok(refresh),
-    }
 }
 
 /// Refuses what no condition on single rows has: queries, and parameters.
@@ -264,15 +237,20 @@ fn drop_views(parser: &mut Parser<'_>) -> Result<Result<HotViewCommand>, ParserE
     Ok(names.map(|names| HotViewCommand::Drop { names, if_exists }))
 }
 
-fn refresh(parser: &mut Parser<'_>) -> Result<Result<HotViewCommand>, ParserError> {
+fn alter(parser: &mut Parser<'_>) -> Result<Result<HotViewCommand>, ParserError> {
     let _ = take_word(parser, "alter");
     view_words(parser);
     let if_exists = parser.parse_keywords(&[Keyword::IF, Keyword::EXISTS]);
     let name = parser.parse_object_name(false)?;
-    if !take_word(parser, "refresh") {
-        return parser.expected("REFRESH", parser.peek_token());
+    if take_word(parser, "refresh") {
+        return Ok(NameParts::new(&name).map(|name| HotViewCommand::Refresh { name, if_exists }));
     }
-    Ok(NameParts::new(&name).map(|name| HotViewCommand::Refresh { name, if_exists }))
+    if !is_word(&parser.peek_token_ref().token, "set") {
+        return parser.expected("REFRESH, or SET (..)", parser.peek_token());
+    }
+    let options = tier::options(parser, "set")?.and_then(ViewOptions::of);
+    let set = || Ok(HotViewCommand::Set { name: NameParts::new(&name)?, if_exists, options: options? });
+    Ok(set())
 }
 
 /// The name of a hot view without the default schema, for messages.
@@ -322,6 +300,16 @@ pub(super) async fn run(session: &Session, ticket: &Ticket, command: &HotViewCom
             };
             engine.blocking(remove).await
         }
+        HotViewCommand::Set { name, if_exists, options } => {
+            let Some(known) = known(session, &snapshot, name, *if_exists)? else { return Ok(0) };
+            let mut next = known.as_ref().clone();
+            next.budget_bytes = options.budget.unwrap_or(known.budget_bytes);
+            next.refresh_us = options.refresh.map_or(known.refresh_us, |refresh| refresh.as_micros() as u64);
+            engine.runs.forget(&next.name);
+            let set = engine.blocking(move || writer.put(&next).map(|()| 0)).await;
+            engine.runs.wake();
+            set
+        }
         HotViewCommand::Refresh { .. } => Ok(0),
     }
 }
@@ -345,6 +333,7 @@ pub(super) fn forecast(session: &Session, snapshot: &Snapshot, command: &HotView
             known(session, snapshot, name, *if_exists)?.map(|view| engine.next_version(&view))
         }
         HotViewCommand::Drop { .. } => return Err(Error::invalid("DROP HOT VIEW runs nothing")),
+        HotViewCommand::Set { .. } => return Err(Error::invalid("ALTER HOT VIEW .. SET runs nothing")),
     };
     let definition = definition.map(Arc::new);
     definition.as_ref().map(|definition| engine.hot_views.bind(definition)).transpose()?;
@@ -411,7 +400,8 @@ fn definition(session: &Session, snapshot: &Snapshot, create: &Create, views: &V
         made_at_us: now_us,
         mark: None,
         published,
-        refresh_us: create.refresh.as_micros() as u64,
+        refresh_us: create.options.refresh.unwrap_or(USUAL_REFRESH).as_micros() as u64,
+        budget_bytes: create.options.budget.flatten(),
         mined: None,
     }))
 }
@@ -481,6 +471,9 @@ mod tests {
             ("create hot view if not exists v as select a from t where a > 3", true),
             ("drop hot view if exists v, s.w;", true),
             ("alter hot view v refresh", true),
+            ("alter hot view if exists s.v set (budget = '1 GB', refresh = '2 hours');", true),
+            ("create hot view v as select * from t where a > 3 with (budget = '0')", true),
+            ("alter hot view v set (budget = 'none')", true),
             ("show hot views;", false),
             ("SHOW HOT VIEW PROPOSALS", false),
             ("explain hot views select * from t where a > 3", false),
@@ -510,7 +503,12 @@ mod tests {
     fn refusals_say_what_is_expected() {
         for (sql, words) in [
             ("create hot view v as select * from t", "WHERE"),
-            ("create hot view v as select * from t where a > 3 with (budget = '1GB')", "does not obey a budget"),
+            ("create hot view v as select * from t where a > 3 with (budget = '-1GB')", "budget = '-1GB'"),
+            ("create hot view v as select * from t where a > 3 with (budget = '10%')", "budget is a number of bytes"),
+            ("alter hot view v set (budget = 'much')", "budget = 'much'"),
+            ("alter hot view v set (size = 3)", "no option size"),
+            ("alter hot view v set ()", "SQL syntax"),
+            ("explain alter hot view v set budget = 1", "("),
             ("create hot view v as select * from t where a > 3 with (size = 3)", "no option size"),
             ("create hot view v as select * from t where a > 3 with (refresh = '10ms')", "at least 1 second"),
             ("create hot view v as select * from t where a > 3 with (refresh = 'soon')", "not a duration"),

@@ -52,6 +52,7 @@ mod tier;
 mod tiering_run;
 mod transaction;
 pub(crate) mod types;
+mod view_options;
 mod words;
 
 use std::collections::HashMap;

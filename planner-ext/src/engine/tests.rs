@@ -24,6 +24,7 @@ mod ddl;
 mod hot_runs;
 mod hot_scans;
 mod hot_views;
+mod hot_weights;
 mod keys;
 mod mining;
 mod placement;

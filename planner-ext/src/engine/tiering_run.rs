@@ -56,6 +56,11 @@ impl Runs {
         self.wake.notify_one();
     }
 
+    /// Another interval holds for a view.
+    pub(super) fn forget(&self, view: &TableName) {
+        self.next.lock().remove(view);
+    }
+
     /// True once no run may begin or go on.
     pub(super) fn is_stopped(&self) -> bool {
         self.stopped.load(Ordering::Acquire)

@@ -72,6 +72,8 @@ impl HotScan {
                 chunks.flat_map(|entry| columns.iter().filter_map(|column| entry.chunk.columns().get(*column)));
             let bytes = segments.filter(|segment| segment.constant.is_none()).map(|segment| segment.home.len);
             served.tally.hit(pruned.len() as u64, bytes.sum());
+            let ids = source.version.chunks.first().map_or(&[][..], |entry| entry.chunk.columns());
+            served.tally.read(columns.iter().filter_map(|column| Some(ids.get(*column)?.column)));
         }
     }
 }

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, RecordBatch};
 use arrow::datatypes::{Field, Schema};
 
+use terrace_tier_store::tier::TierKind;
+
 use super::{
     Batches, Live, Wanted, count, counts, flag, flags, in_batches, optional_count, optional_counts, optional_text,
     optional_texts, text, texts, time, times,
@@ -39,6 +41,8 @@ pub(super) fn fields() -> Vec<Field> {
         text("state"),
         text("refresh"),
         optional_text("last_error"),
+        optional_count("budget_bytes"),
+        count("dram_bytes"),
     ]
 }
 
@@ -46,6 +50,7 @@ pub(super) fn fields() -> Vec<Field> {
 struct Row {
     status: Status,
     coverage: Coverage,
+    dram_bytes: u64,
     tally: Arc<ViewTally>,
     state: &'static str,
     last_error: Option<String>,
@@ -56,7 +61,12 @@ impl Row {
         let definition = &status.definition;
         let mark = status.published.as_ref().map(PublishedView::mark);
         let version = live.store.table(&definition.table).map(|table| table.version());
-        let coverage = version.map(|version| Coverage::of(&version, definition, mark)).unwrap_or_default();
+        let memory = live.store.memory_tiers();
+        let dram: Vec<_> = memory.iter().filter(|tier| tier.kind() == TierKind::Dram).map(|tier| tier.id()).collect();
+        let figures = version.map(|version| {
+            (Coverage::of(&version, definition, mark), Coverage::bytes_on(&version, definition, mark, &dram))
+        });
+        let (coverage, dram_bytes) = figures.unwrap_or_default();
         let runs = live.hot_views.runs();
         let state = match definition.is_pending() {
             _ if runs.running().as_ref() == Some(&definition.name) => "running",
@@ -64,7 +74,7 @@ impl Row {
             false => "published",
         };
         let (tally, last_error) = (live.hot_views.tally(&definition.name), runs.error(&definition.name));
-        Self { coverage, tally, state, last_error, status }
+        Self { coverage, dram_bytes, tally, state, last_error, status }
     }
 }
 
@@ -100,6 +110,8 @@ pub(super) fn rows(live: Live, wanted: Wanted) -> Result<Batches> {
             texts(rows, |r| r.state.to_owned()),
             texts(rows, |r| of(r).refresh()),
             optional_texts(rows, |r| r.last_error.clone()),
+            optional_counts(rows, |r| of(r).budget_bytes),
+            counts(rows, |r| r.dram_bytes),
         ]
     }))
 }

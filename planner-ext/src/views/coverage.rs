@@ -1,6 +1,9 @@
 //! What the chunks of a table know of a view.
 
-use terrace_tier_store::table::{ChunkEntry, MarkId, Marked, TableVersion};
+use std::sync::Arc;
+
+use terrace_tier_store::table::{ChunkEntry, MarkId, Marked, Segment, TableVersion};
+use terrace_tier_store::tier::TierId;
 
 use super::definition::Definition;
 
@@ -30,11 +33,28 @@ impl Coverage {
                 Marked::All | Marked::Some => {
                     coverage.hot_chunks += 1;
                     coverage.hot_rows += entry.live_rows();
-                    coverage.hot_bytes += bytes(entry, definition);
+                    coverage.hot_bytes += own(entry, definition).map(|segment| segment.home.len).sum::<u64>();
                 }
             }
         }
         coverage
+    }
+
+    /// Bytes that the view's columns take of some tiers, in chunks with rows of it.
+    pub(crate) fn bytes_on(
+        version: &TableVersion,
+        definition: &Definition,
+        mark: Option<MarkId>,
+        tiers: &[TierId],
+    ) -> u64 {
+        let Some(mark) = mark else { return 0 };
+        let hot = version.chunks.iter().filter(|entry| matches!(entry.chunk.marked(mark), Marked::All | Marked::Some));
+        let charged = |segment: &Arc<Segment>| {
+            let resident = segment.resident.load();
+            let there = resident.as_ref().filter(|resident| tiers.contains(&resident.tier.id()));
+            there.map_or(0, |resident| resident.bytes.charged_bytes)
+        };
+        hot.flat_map(|entry| own(entry, definition)).map(charged).sum()
     }
 
     /// Chunks that a query of the view reads.
@@ -43,9 +63,9 @@ impl Coverage {
     }
 }
 
-fn bytes(entry: &ChunkEntry, definition: &Definition) -> u64 {
+/// The columns of the view in a chunk, as far as they have bytes.
+fn own<'a>(entry: &'a ChunkEntry, definition: &'a Definition) -> impl Iterator<Item = &'a Arc<Segment>> {
     let columns = entry.chunk.schema.fields().iter().zip(entry.chunk.columns());
-    let own = |name: &String| definition.columns.is_empty() || definition.columns.contains(name);
-    let own = columns.filter(|(field, segment)| own(field.name()) && segment.constant.is_none());
-    own.map(|(_, segment)| segment.home.len).sum()
+    let own = columns.filter(move |(field, segment)| definition.has_column(field.name()) && segment.constant.is_none());
+    own.map(|(_, segment)| segment)
 }

@@ -34,6 +34,9 @@ pub(crate) struct Definition {
     /// How often chunks written since are looked at, and a window is moved, in microseconds; 0: on REFRESH only.
     #[serde(default = "usual_refresh_us")]
     pub(crate) refresh_us: u64,
+    /// Bytes that its columns may take of DRAM together, in chunks with its rows; `None`: as many as it is worth.
+    #[serde(default)]
+    pub(crate) budget_bytes: Option<u64>,
     /// Set for a view that the server made by itself.
     #[serde(default)]
     pub(crate) mined: Option<Mined>,
@@ -78,6 +81,11 @@ impl Definition {
         Some(Self { version, bound_at_us, mark: Some(published.mark), ..self.clone() })
     }
 
+    /// True for a column that it has.
+    pub(crate) fn has_column(&self, name: &str) -> bool {
+        self.columns.is_empty() || self.columns.iter().any(|column| column == name)
+    }
+
     /// True when its newest version waits for its run, or for the end of it.
     pub(crate) fn is_pending(&self) -> bool {
         self.published.as_ref().map(|published| published.version) != Some(self.version)
@@ -99,9 +107,9 @@ impl Definition {
 
     /// Options as CREATE HOT VIEW takes them, with a space before them; empty when they are the usual ones.
     pub(crate) fn options(&self) -> String {
-        match self.refresh_us == usual_refresh_us() {
-            true => String::new(),
-            false => format!(" WITH (refresh = '{}')", self.refresh()),
-        }
+        let budget = self.budget_bytes.map(|bytes| format!("budget = '{bytes}'"));
+        let refresh = (self.refresh_us != usual_refresh_us()).then(|| format!("refresh = '{}'", self.refresh()));
+        let options: Vec<String> = budget.into_iter().chain(refresh).collect();
+        if options.is_empty() { String::new() } else { format!(" WITH ({})", options.join(", ")) }
     }
 }

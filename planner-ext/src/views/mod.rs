@@ -40,6 +40,7 @@ mod served;
 mod term;
 #[cfg(test)]
 pub(crate) mod tests;
+mod weights;
 
 pub(crate) use coverage::Coverage;
 pub(crate) use definition::{Definition, Published, USUAL_REFRESH};

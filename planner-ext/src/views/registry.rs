@@ -118,7 +118,7 @@ impl fmt::Debug for HotViews {
 impl HotViews {
     /// The views of `store`; conditions mean what they mean in `state`.
     pub(crate) fn new(store: Arc<Store>, state: SessionState) -> Arc<Self> {
-        Arc::new(Self {
+        let views = Arc::new(Self {
             store,
             state,
             kept: Mutex::default(),
@@ -128,7 +128,10 @@ impl HotViews {
             runs: RunCounters::default(),
             #[cfg(test)]
             credulous: Default::default(),
-        })
+        });
+        let source: Weak<Self> = Arc::downgrade(&views);
+        views.store.tiering().follow_views(source);
+        views
     }
 
     /// All views as of now.

@@ -3,10 +3,12 @@
 //! A published view is the version of a hot view that the last tiering run was for. Its mark is its own for ever: chunks of
 //! any snapshot that know the mark know it for this condition, whatever became of the view since.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
-use terrace_tier_store::table::{MarkId, Table, TableName};
+use parking_lot::Mutex;
+use terrace_tier_store::table::{ColumnId, MarkId, Table, TableName};
 
 use super::bound::BoundView;
 
@@ -53,6 +55,8 @@ pub struct ViewTally {
     misses: AtomicU64,
     pruned_chunks: AtomicU64,
     saved_bytes: AtomicU64,
+    /// Hits that read a column.
+    reads: Mutex<BTreeMap<ColumnId, u64>>,
     /// Where all views are summed up.
     total: Option<Arc<ViewTally>>,
 }
@@ -69,6 +73,17 @@ impl ViewTally {
         self.pruned_chunks.fetch_add(pruned_chunks, Ordering::Relaxed);
         self.saved_bytes.fetch_add(saved_bytes, Ordering::Relaxed);
         self.total.iter().for_each(|total| total.hit(pruned_chunks, saved_bytes));
+    }
+
+    /// A hit read these columns.
+    pub(crate) fn read(&self, columns: impl Iterator<Item = ColumnId>) {
+        let mut reads = self.reads.lock();
+        columns.for_each(|column| *reads.entry(column).or_default() += 1);
+    }
+
+    /// How many hits read which column.
+    pub(super) fn reads(&self) -> Vec<(ColumnId, u64)> {
+        self.reads.lock().iter().map(|(column, count)| (*column, *count)).collect()
     }
 
     /// A scan of its table ran that may have asked for others.

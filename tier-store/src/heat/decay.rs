@@ -9,9 +9,10 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use super::views::{ViewHeat, ViewUse};
 use super::{Pattern, PatternCounts};
 use crate::error::{Error, Result};
-use crate::table::{Chunk, ChunkId, ColumnId, Segment, TableId};
+use crate::table::{Chunk, ChunkId, ColumnId, MarkId, Segment, TableId};
 
 /// First bytes of a blob; the last one is its format version.
 const MAGIC: [u8; 4] = *b"TRH\x02";
@@ -19,6 +20,8 @@ const MAGIC: [u8; 4] = *b"TRH\x02";
 const MAGIC_1: [u8; 4] = *b"TRH\x01";
 /// Saved for a segment of which it is not known when it was last read.
 const UNKNOWN: u32 = u32::MAX;
+/// Epochs over which a chunk counts as observed whose heat was saved.
+const LONG: u32 = u32::MAX / 2;
 /// Decayed accesses below this are noise of old epochs and not worth a saved byte.
 const NEGLIGIBLE: f32 = 1e-6;
 
@@ -103,6 +106,8 @@ struct ChunkHeat {
     weight: f32,
     /// The last observation that saw the chunk.
     seen: u64,
+    /// Epochs over which it was observed itself.
+    epochs: u32,
     /// By column id.
     segments: Vec<Tracked>,
     /// Bits of marks, of which a chunk has few and whose ids are large.
@@ -111,7 +116,7 @@ struct ChunkHeat {
 
 impl ChunkHeat {
     fn new(weight: f32) -> Self {
-        Self { weight, seen: 0, segments: Vec::new(), marks: BTreeMap::new() }
+        Self { weight, seen: 0, epochs: 0, segments: Vec::new(), marks: BTreeMap::new() }
     }
 
     fn get(&self, column: ColumnId) -> Option<&Tracked> {
@@ -146,16 +151,35 @@ pub struct Heritage {
     pub(crate) parents: Vec<(ChunkId, f32)>,
     /// Counters that its segments began with, by column: the table may be altered before they are observed.
     pub(crate) counts: Vec<(ColumnId, PatternCounts)>,
+    /// Marks of which it has no row, with the share of its rows that came from chunks which might have had some: the scans
+    /// of these views were among the parents' reads, and will not read it.
+    pub(crate) cleared: Vec<(MarkId, f32)>,
 }
 
 /// Decayed accesses of all segments. About 120 bytes per segment.
 #[derive(Debug, Clone, Default)]
 pub struct Heat {
     chunks: HashMap<(TableId, ChunkId), ChunkHeat>,
+    views: ViewHeat,
     observations: u64,
 }
 
 impl Heat {
+    /// Folds what scans of views were counted since the last call, before the chunks of the same epoch.
+    pub fn observe_views(&mut self, views: &[ViewUse], half_life_epochs: f64) {
+        self.views.observe(views, half_life_epochs);
+    }
+
+    /// What is known of hot views.
+    pub(crate) fn views(&self) -> &ViewHeat {
+        &self.views
+    }
+
+    /// Epochs over which a chunk was observed itself, not only the chunks that its rows come from.
+    pub(crate) fn epochs(&self, key: &SegmentKey) -> u32 {
+        self.chunks.get(&(key.table, key.chunk)).map_or(0, |chunk| chunk.epochs)
+    }
+
     /// Folds what the counters of `chunks` grew by since the last call; forgets chunks that are not among them.
     pub fn observe<'a>(&mut self, chunks: impl IntoIterator<Item = &'a Arc<Chunk>>, half_life_epochs: f64) {
         let decay = decay(half_life_epochs);
@@ -168,6 +192,7 @@ impl Heat {
             }
             let Some(entry) = self.chunks.get_mut(&key) else { continue };
             entry.seen = self.observations;
+            entry.epochs = entry.epochs.saturating_add(1);
             entry.weight = entry.weight * decay + 1.0;
             for segment in chunk.segments.iter().filter(|segment| segment.constant.is_none()) {
                 if let Some(tracked) = entry.entry(segment.column) {
@@ -180,7 +205,8 @@ impl Heat {
         self.chunks.retain(|_, chunk| chunk.seen == self.observations);
     }
 
-    /// The heat of a chunk before its first observation: the mean of its parents', which are known until the end of it.
+    /// The heat of a chunk before its first observation: the mean of its parents', which are known until the end of it, less
+    /// the scans of views that it was cleared of.
     fn inherited(&self, table: TableId, heritage: &Heritage) -> ChunkHeat {
         let parents = || {
             let known = |(id, share): &(ChunkId, f32)| Some((self.chunks.get(&(table, *id))?, *share));
@@ -199,6 +225,11 @@ impl Heat {
                 tracked.sums.values.iter_mut().zip(heat.values).for_each(add);
                 let both = [tracked.sums.idle_epochs, heat.idle_epochs];
                 tracked.sums.idle_epochs = both.into_iter().flatten().min();
+            }
+            let gone = |(mark, share): &(MarkId, f32)| share * self.views.reads_of_mark(table, *mark, *column);
+            let (gone, all) = (heritage.cleared.iter().map(gone).sum::<f32>() * weight, tracked.sums.total());
+            if gone > 0.0 && all > 0.0 {
+                tracked.sums = tracked.sums.times((1.0 - gone / all).max(0.0));
             }
         }
         heir
@@ -342,7 +373,7 @@ impl Heat {
 }
 
 /// By how much an epoch weighs less than the next one.
-fn decay(half_life_epochs: f64) -> f32 {
+pub(crate) fn decay(half_life_epochs: f64) -> f32 {
     if half_life_epochs > 0.0 { 0.5_f64.powf(1.0 / half_life_epochs) as f32 } else { 0.0 }
 }
 
@@ -377,7 +408,8 @@ fn parse(mut blob: &[u8]) -> Option<Vec<(ChunkId, ChunkHeat)>> {
         if columns > 1 << 20 {
             return None;
         }
-        let mut chunk = ChunkHeat { segments: vec![Tracked::default(); columns], ..ChunkHeat::new(1.0) };
+        let known = ChunkHeat { epochs: LONG, ..ChunkHeat::new(1.0) };
+        let mut chunk = ChunkHeat { segments: vec![Tracked::default(); columns], ..known };
         for _ in 0..touched {
             let column = ColumnId(u32::from_le_bytes(take(blob)?));
             if column.mark().is_none() && column.0 as usize >= columns {

@@ -7,8 +7,10 @@ pub mod access;
 pub mod counters;
 pub mod decay;
 pub mod sample;
+pub mod views;
 
 pub use access::AccessTotals;
 pub use counters::{Pattern, PatternCounts, SegmentCounters};
 pub use decay::{Heat, Heritage, SegmentHeat, SegmentKey};
 pub use sample::Sample;
+pub use views::{ViewSource, ViewUse};

@@ -115,7 +115,9 @@ impl Tiering {
         let host = self.shared.host()?;
         let tables = sorted(host.as_ref());
         let seen = self.shared.seen_heat(&tables, true);
-        let (inputs, origins) = self.shared.inputs(host.as_ref(), &tables, seen.as_ref())?;
+        let (mut inputs, origins) = self.shared.inputs(host.as_ref(), &tables, seen.as_ref())?;
+        // Predicted is what was counted.
+        inputs.forget_view_scans();
         let device = Device::of(&self.shared.calibrated(host.as_ref())?);
         let device = device.ok_or_else(|| Error::Invalid("no tier is calibrated".into()))?;
         let stored = |(table, position, column): &Origin| {

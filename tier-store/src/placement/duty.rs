@@ -63,6 +63,13 @@ impl Duty {
         }
     }
 
+    /// The same kept off some tiers, where it may lie elsewhere.
+    pub(super) fn off(self, tiers: TierMask) -> Self {
+        let within = |mask: TierMask| if mask & !tiers == 0 { mask } else { mask & !tiers };
+        let preferred = self.preferred.filter(|tier| bit(*tier) & tiers == 0);
+        Self { allowed: within(self.allowed), spare: within(self.spare), preferred, ..self }
+    }
+
     /// The same while moves to and from some tiers pause: nothing goes there, and what lies there stays, or drops its copy and
     /// is at home. A segment that rules leave nothing else stays where it is.
     pub(crate) fn during_pause(self, paused: TierMask, current: TierId, home: TierId) -> Self {

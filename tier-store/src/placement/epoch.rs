@@ -23,6 +23,7 @@ use super::record::TierPrice;
 use super::reserve::{Reserved, reserve};
 use super::rest::choose_rest;
 use super::solver::{Instance, Method, Work};
+use super::views::{PREFERENCE, ViewInput, ViewPart};
 use super::words::{bytes, figure, over_budget, time};
 use crate::error::{Error, Result};
 use crate::heat::decay::{SegmentHeat, SegmentKey};
@@ -68,6 +69,8 @@ pub struct SegmentInput {
     pub hold: Option<Hold>,
     /// What running statements are about to read of it where it lies in memory: see [`super::agenda`].
     pub ahead: SegmentHeat,
+    /// What hot views make of it.
+    pub view: ViewPart,
 }
 
 impl SegmentInput {
@@ -91,6 +94,8 @@ pub struct Inputs {
     /// What a byte of each tier was worth in the last plan, in microseconds per epoch, from where the solver starts; empty:
     /// from nothing.
     pub prices: Vec<f64>,
+    /// The hot views that segments are of.
+    pub views: Vec<ViewInput>,
 }
 
 impl Inputs {
@@ -227,9 +232,12 @@ fn plan_within(policy: &dyn Policy, inputs: &Inputs, work: Work<'_>) -> Result<E
         let by_rule = rule_reason(policy.kind(), inputs, planned, &reserved);
         planned.reason = match (by_rule, inputs.segments.get(planned.segment)) {
             (Some(reason), _) => reason,
+            (None, Some(segment)) if segment.view.over.is_some() && planned.to > planned.from => {
+                format!("leaves DRAM{}", inputs.view_words(segment))
+            }
             (None, Some(segment)) => {
                 let score = scores.get(planned.segment).copied().flatten();
-                policy.reason(&Why { inputs, planned, segment, score, prices: &prices })
+                policy.reason(&Why { inputs, planned, segment, score, prices: &prices }) + &inputs.view_words(segment)
             }
             (None, None) => continue,
         };
@@ -271,9 +279,9 @@ fn instance(inputs: &Inputs) -> (Instance, Vec<f64>) {
 /// What it costs to have a segment on a tier, in microseconds per epoch.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CostParts {
-    /// Its reads.
+    /// Its reads, those of hot views included.
     pub(super) read_us: f64,
-    /// That a user prefers another tier.
+    /// That a user prefers another tier; and what the reads of a hot view's columns weigh more than others.
     pub(super) wish_us: f64,
     /// The move there, spread over the epochs within which it must pay back.
     pub(super) move_us: f64,
@@ -291,11 +299,12 @@ impl CostParts {
 /// The cost of `segment` on tier `id`, but for its room.
 pub(super) fn parts(inputs: &Inputs, segment: &SegmentInput, id: usize) -> CostParts {
     let tier = TierId(id as u8);
-    let read_us = reading_us(inputs, segment, tier);
-    let turn = |_| hold::turn_us(segment, tier, read_us - reading_us(inputs, segment, segment.current));
+    let read_us = expected_us(inputs, segment, tier);
+    let turn = |_| hold::turn_us(segment, tier, read_us - expected_us(inputs, segment, segment.current));
+    let preference = if segment.view.of.is_some() { PREFERENCE } else { 0.0 };
     CostParts {
         read_us,
-        wish_us: unmet_wish_us(inputs, segment, tier),
+        wish_us: unmet_wish_us(inputs, segment, tier) + read_us * preference,
         move_us: move_us(inputs, segment, id) / inputs.payback_epochs.max(1e-3) + segment.hold.map_or(0.0, turn),
         ahead_us: ahead_us(inputs, segment, tier),
     }
@@ -309,9 +318,18 @@ fn unmet_wish_us(inputs: &Inputs, segment: &SegmentInput, tier: TierId) -> f64 {
     }
 }
 
-/// Expected time of the segment's reads on a tier, in microseconds per epoch.
+/// Time of the reads that its heat says on a tier, in microseconds per epoch.
 pub(super) fn reading_us(inputs: &Inputs, segment: &SegmentInput, tier: TierId) -> f64 {
     reads_us(inputs, segment, &segment.heat, tier)
+}
+
+/// Expected time of the segment's reads on a tier, in microseconds per epoch: by its heat, and by what hot views add.
+pub(super) fn expected_us(inputs: &Inputs, segment: &SegmentInput, tier: TierId) -> f64 {
+    let more = match segment.view.more.total() > 0.0 {
+        true => reads_us(inputs, segment, &segment.view.more, tier),
+        false => 0.0,
+    };
+    reading_us(inputs, segment, tier) + more
 }
 
 /// The time of such reads of the segment on a tier, in microseconds per epoch.
@@ -375,7 +393,7 @@ fn rule_reason(policy: PolicyKind, inputs: &Inputs, planned: &PlannedMove, reser
     if duty.is_closed(planned.from) {
         return Some(format!("{} is drained", name(planned.from)));
     }
-    if !duty.allows(planned.from) {
+    if !duty.allows(planned.from) && segment.view.over.is_none() {
         let (from, rule) = (name(planned.from), inputs.rule(duty.hard()));
         return Some(match planned.from == home {
             true => format!("not to lie on {from} alone: {rule}"),
@@ -395,7 +413,8 @@ pub(super) fn reason(inputs: &Inputs, planned: &PlannedMove, prices: &[TierPrice
     let price = |tier: TierId| prices.get(usize::from(tier.0));
     let Some(segment) = inputs.segments.get(planned.segment) else { return String::new() };
     let (from, to) = (name(planned.from), name(planned.to));
-    let reads = reads(&segment.heat);
+    let expected = segment.expected();
+    let reads = reads(&expected);
     if planned.to < planned.from {
         let room = match price(planned.to) {
             // The price is of the last byte shared out; a move that it comes from may be worth less.
@@ -418,7 +437,7 @@ pub(super) fn reason(inputs: &Inputs, planned: &PlannedMove, prices: &[TierPrice
             over => over_budget(from, over, price.budget_bytes),
         }
     });
-    if segment.heat.total() <= 0.0 {
+    if expected.total() <= 0.0 {
         return format!("cold: never read in recent epochs, and {full}");
     }
     let loss = -planned.benefit_us;

@@ -10,7 +10,8 @@ use std::cell::OnceCell;
 
 use serde::Serialize;
 
-use super::epoch::{EpochPlan, Inputs, SegmentInput, parts, reads};
+use super::epoch::{EpochPlan, Inputs, SegmentInput, parts, reading_us, reads};
+use super::views::ViewPart;
 use super::words::{bytes, figure, time};
 use crate::heat::Pattern;
 use crate::tier::TierId;
@@ -22,13 +23,13 @@ pub struct TierOption {
     pub tier: String,
     /// False when a rule keeps the segment off it, or its budget could not hold it.
     pub allowed: bool,
-    /// Expected time of its reads there.
+    /// Expected time of its reads there, those of hot views included.
     pub read_us: f64,
     /// What its room there is worth to others: bytes by the price of the tier.
     pub rent_us: f64,
     /// The move there, spread over the epochs within which it must pay back; more when it would turn back a recent one.
     pub move_us: f64,
-    /// That a rule prefers another tier.
+    /// That a rule prefers another tier, and what hot views prefer.
     pub wish_us: f64,
     /// That running statements are about to read it where it lies: what they would take longer there.
     pub ahead_us: f64,
@@ -299,6 +300,10 @@ impl<'a> Explainer<'a> {
         let texts: Vec<String> = explanation.conditions.iter().map(Condition::text).collect();
         let joined = texts.join(", or ");
         explanation.condition = if joined.starts_with("when ") { format!("leaves {joined}") } else { joined };
+        if let Some(larger) = self.inputs.segments.get(at).and_then(|segment| self.inputs.view_condition(segment)) {
+            let before = std::mem::take(&mut explanation.condition);
+            explanation.condition = if before.is_empty() { larger } else { format!("{before}, or {larger}") };
+        }
         explanation.why = self.sentence(at, explanation).unwrap_or_default();
     }
 
@@ -340,10 +345,12 @@ impl<'a> Explainer<'a> {
     fn reads_to_flip(&self, at: usize, explanation: &Explanation, up: bool) -> Option<(TierId, f64)> {
         let segment = self.inputs.segments.get(at)?;
         let (planned, (heat, unit)) = (self.placed(at), Self::unit(segment));
-        let scaled = SegmentInput { heat, ..segment.clone() };
+        let scaled = SegmentInput { heat, view: ViewPart::default(), ..segment.clone() };
         let cost = |id: usize| {
             let option = explanation.options.get(id)?;
-            let fixed = option.total_us - option.read_us;
+            // What hot views add stays as it is.
+            let own_us = reading_us(self.inputs, segment, TierId(id as u8));
+            let fixed = option.total_us - own_us;
             Some((parts(self.inputs, &scaled, id).read_us / unit, fixed))
         };
         let (slope, fixed) = cost(usize::from(planned.0))?;
@@ -452,7 +459,7 @@ impl<'a> Explainer<'a> {
             true => format!("stays on {}", self.name(planned)),
             false => format!("goes from {} to {} with the next epoch", self.name(current), self.name(planned)),
         };
-        let duty = &segment.duty;
+        let (duty, views) = (&segment.duty, self.inputs.view_words(segment));
         if self.gives_way(at) {
             let rule = self.inputs.rule(duty.hard());
             return Some(format!(
@@ -463,12 +470,12 @@ impl<'a> Explainer<'a> {
             return Some(format!("{place}: {} is drained", self.name(current)));
         }
         if duty.pin.is_some() && duty.only() == Some(planned) {
-            return Some(format!("{place}: pinned by {}", self.inputs.rule(duty.pin)));
+            return Some(format!("{place}: pinned by {}{views}", self.inputs.rule(duty.pin)));
         }
         let Some(runner_up) = &explanation.runner_up else {
             return Some(match duty.hard() {
-                Some(rule) => format!("{place}: {} leaves no other tier", self.inputs.rule(Some(rule))),
-                None => format!("{place}: no other tier has a budget that could hold it"),
+                Some(rule) => format!("{place}: {} leaves no other tier{views}", self.inputs.rule(Some(rule))),
+                None => format!("{place}: no other tier has a budget that could hold it{views}"),
             });
         };
         let hard = duty.hard().map_or_else(String::new, |rule| format!("; {} holds", self.inputs.rule(Some(rule))));
@@ -477,13 +484,17 @@ impl<'a> Explainer<'a> {
             text => format!("; {text}"),
         };
         let ahead = if segment.ahead.total() > 0.0 { "; running statements are about to read it" } else { "" };
-        if explanation.reads <= 0.0 && !ahead.is_empty() {
-            return Some(format!("{place}: not read in recent epochs{ahead}{hard}{condition}"));
+        let expected = segment.expected();
+        let is_read = expected.total() > 0.0;
+        if !is_read && !ahead.is_empty() {
+            return Some(format!("{place}: not read in recent epochs{ahead}{views}{hard}{condition}"));
         }
-        if explanation.reads <= 0.0 {
-            return Some(format!("{place}: not read in recent epochs, so no tier saves anything{hard}{condition}"));
+        if !is_read {
+            return Some(format!(
+                "{place}: not read in recent epochs, so no tier saves anything{views}{hard}{condition}"
+            ));
         }
-        let reads = reads(&segment.heat);
+        let reads = reads(&expected);
         let other = self.tier_named(runner_up);
         let (up, upper) = (other < planned, other.min(planned));
         let (faster, slower) = (self.name(upper), self.name(other.max(planned)));
@@ -498,7 +509,7 @@ impl<'a> Explainer<'a> {
             time(explanation.benefit_us),
             figure(explanation.benefit_ns_per_byte),
         );
-        Some(format!("{place}: {reads}; {worth}{ahead}{hard}{condition}"))
+        Some(format!("{place}: {reads}; {worth}{ahead}{views}{hard}{condition}"))
     }
 }
 

@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::epoch::{Inputs, SegmentInput, reading_us};
+use super::views::ViewInput;
 use crate::catalog::records::{decode, encode};
 use crate::error::Result;
 use crate::heat::SegmentKey;
@@ -96,7 +97,9 @@ impl Basis {
     /// That of inputs as users set them: before segments are set aside, and before an order is put among the rules.
     pub(super) fn of(inputs: &Inputs) -> Self {
         let budgets = inputs.tiers.iter().map(|tier| tier.budget_bytes).collect();
-        Self { budgets, rules: inputs.rules.clone() }
+        let limit = |view: &ViewInput| Some(format!("hot view {}: {}", view.name, view.budget_bytes?));
+        let rules = inputs.rules.iter().cloned().chain(inputs.views.iter().filter_map(limit));
+        Self { budgets, rules: rules.collect() }
     }
 }
 

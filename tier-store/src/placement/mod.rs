@@ -45,6 +45,7 @@ pub(crate) mod survey;
 mod tier_set;
 pub mod tiering;
 mod turn;
+pub mod views;
 mod words;
 pub mod workload;
 
@@ -69,6 +70,7 @@ pub use record::{EpochRecord, EpochReport, MoveRecord, MoveStatus, SEVERAL, Tier
 pub use tier_set::TierState;
 pub(crate) use tier_set::check_name;
 pub use tiering::{EpochRequest, TableSnapshot, Tiering, TieringHost, TieringOptions};
+pub use views::{ViewInput, ViewPart};
 pub use workload::{ColumnReads, ScanProfile, StatementProfile, Workload};
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::duty::{Duty, ScopeChunk, Scopes, TierMask};
 use super::epoch::{Inputs, MAX_TIERS, SegmentInput, TierInput};
 use super::tiering::{TableSnapshot, TieringHost};
+use super::views::ViewPart;
 use crate::heat::decay::{SegmentHeat, SegmentKey};
 use crate::table::{Chunk, ChunkEntry, ColumnId, Home, Rules, Segment, TableStatistics};
 use crate::tier::codec::{Part, Rates, unpacked_bytes};
@@ -73,7 +74,7 @@ pub(super) fn survey(
             }
         }
     }
-    (Inputs { tiers, segments, payback_epochs, rules: ranks.texts, prices: Vec::new() }, origins)
+    (Inputs { tiers, segments, payback_epochs, rules: ranks.texts, prices: Vec::new(), views: Vec::new() }, origins)
 }
 
 /// Tiers that take nothing more.
@@ -147,6 +148,7 @@ pub(super) fn segment_input(
         duty,
         hold: None,
         ahead: SegmentHeat::default(),
+        view: ViewPart::default(),
     }
 }
 

@@ -55,6 +55,7 @@ fn segment(rng: &mut StdRng, chunk: u64, column: u32, duty: Duty) -> SegmentInpu
         duty,
         hold: None,
         ahead: SegmentHeat::default(),
+        view: Default::default(),
     }
 }
 
@@ -133,8 +134,14 @@ fn plans_keep_the_rules(rng: &mut StdRng) -> (u32, u32, u32) {
         }
         let bytes = segments.iter().map(|segment| segment.bytes).sum();
         let texts = rules.iter().map(|rule| format!("rule {}", rule.number)).collect();
-        let inputs =
-            Inputs { tiers: tiers(rng, bytes), segments, payback_epochs: 4.0, rules: texts, prices: Vec::new() };
+        let inputs = Inputs {
+            tiers: tiers(rng, bytes),
+            segments,
+            payback_epochs: 4.0,
+            rules: texts,
+            prices: Vec::new(),
+            views: Vec::new(),
+        };
         // Without effort the solver falls back to its greedy answers.
         let effort = if round % 3 == 0 { Effort { evaluations: 0, nodes: 0 } } else { Effort::default() };
         for kind in PolicyKind::ALL {
@@ -182,13 +189,21 @@ fn four(rules: &Rules, reads: [f32; 4], current: u8, room: u64) -> Inputs {
             duty,
             hold: None,
             ahead: SegmentHeat::default(),
+            view: Default::default(),
         }
     });
     let tier =
         |name: &str, kind, budget_bytes| TierInput { name: name.into(), budget_bytes, cost: TierCost::typical(kind) };
     let tiers = vec![tier("dram", TierKind::Dram, Some(room * MIB)), tier("ssd", TierKind::Ssd, None)];
     let texts = rules.iter().map(|rule| format!("rule {} of public.t, {}", rule.number, rule.sql(&|_| "c".into())));
-    Inputs { segments: segments.collect(), tiers, payback_epochs: 4.0, rules: texts.collect(), prices: Vec::new() }
+    Inputs {
+        segments: segments.collect(),
+        tiers,
+        payback_epochs: 4.0,
+        rules: texts.collect(),
+        prices: Vec::new(),
+        views: Vec::new(),
+    }
 }
 
 #[test]
@@ -269,8 +284,14 @@ fn the_bound_is_one_of_the_whole_problem_whatever_rules_reserve() {
             .collect();
         let bytes = segments.iter().map(|segment| segment.bytes).sum();
         let texts = rules.iter().map(|rule| format!("rule {}", rule.number)).collect();
-        let inputs =
-            Inputs { tiers: tiers(&mut rng, bytes), segments, payback_epochs: 4.0, rules: texts, prices: Vec::new() };
+        let inputs = Inputs {
+            tiers: tiers(&mut rng, bytes),
+            segments,
+            payback_epochs: 4.0,
+            rules: texts,
+            prices: Vec::new(),
+            views: Vec::new(),
+        };
         for kind in [PolicyKind::Optimal, PolicyKind::Density] {
             let plan = plan_by(kind.policy(7).as_ref(), &inputs, Effort::default()).unwrap();
             let least_us = least_us(&inputs, &plan.given_way);

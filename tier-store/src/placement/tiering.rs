@@ -35,6 +35,7 @@ use super::words::bytes;
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::heat::decay::{Heat, SegmentHeat, SegmentKey};
+use crate::heat::{ViewSource, ViewUse};
 use crate::io::{Priority, give_way};
 use crate::migrate::{Crew, Failing, Health, HomeTier, MoveQueue, Relocation, Verdict};
 use crate::table::{ChunkEntry, Rules, TableId, TableStatistics};
@@ -227,6 +228,7 @@ pub(super) struct Shared {
     pub(super) heat: RwLock<Heat>,
     pub(super) holds: Mutex<Holds>,
     pub(super) agendas: Agendas,
+    view_source: RwLock<Option<Weak<dyn ViewSource>>>,
     /// What the next plan starts from: see [`Inputs::prices`].
     pub(super) prices: Mutex<Vec<f64>>,
     /// What was proposed last: table, chunk, column, tier.
@@ -288,6 +290,7 @@ impl Tiering {
             heat: RwLock::default(),
             holds: Mutex::new(Holds::new(options.hold)),
             agendas: Agendas::default(),
+            view_source: RwLock::default(),
             prices: Mutex::default(),
             proposed: Mutex::default(),
             calibration: RwLock::default(),
@@ -498,6 +501,11 @@ impl Tiering {
         self.shared.agendas.follow(agenda);
     }
 
+    /// Asks `source` for the hot views whenever it is decided where segments lie; as long as it lives.
+    pub fn follow_views(&self, source: Weak<dyn ViewSource>) {
+        *self.shared.view_source.write() = Some(source);
+    }
+
     /// What running statements still have to read of what lies in memory, one read each at most.
     pub fn ahead(&self) -> HashMap<SegmentKey, SegmentHeat> {
         self.shared.agendas.ahead()
@@ -513,7 +521,8 @@ impl Tiering {
         let turn = self.shared.turn.lock();
         let host = self.shared.host()?;
         let tables = host.tables();
-        self.shared.observe(&mut self.shared.heat.write(), &tables);
+        let views = self.shared.views();
+        self.shared.observe(&mut self.shared.heat.write(), &tables, &views);
         self.shared.save_heat(host.as_ref(), &tables)?;
         let last = turn.map_or_else(|| host.last_epoch(), Ok)?;
         let merged = self.shared.merged(host.as_ref(), Until::Stop(last), 0);
@@ -631,7 +640,8 @@ impl Shared {
         tables.sort_by_key(|table| table.id);
         let (unix_us, start_us) = (self.clock.unix_us(), self.clock.now_us());
         if fold && !request.dry_run {
-            self.observe(&mut self.heat.write(), &tables);
+            let views = self.views();
+            self.observe(&mut self.heat.write(), &tables, &views);
             self.measure(host)?;
             self.correct(host)?;
         }
@@ -724,7 +734,14 @@ impl Shared {
         });
     }
 
-    pub(super) fn observe(&self, heat: &mut Heat, tables: &[TableSnapshot]) {
+    /// The hot views as they are now.
+    pub(super) fn views(&self) -> Vec<ViewUse> {
+        let source = self.view_source.read().as_ref().and_then(Weak::upgrade);
+        source.map_or_else(Vec::new, |source| source.views())
+    }
+
+    pub(super) fn observe(&self, heat: &mut Heat, tables: &[TableSnapshot], views: &[ViewUse]) {
+        heat.observe_views(views, self.options.half_life_epochs);
         let chunks = tables.iter().flat_map(|table| table.chunks.iter().map(|entry| &entry.chunk));
         heat.observe(chunks, self.options.half_life_epochs);
     }

@@ -1,6 +1,8 @@
 //! The parts of an epoch between counters and moves: what is weighed, what is planned, what is proposed, and what is
 //! watched afterwards.
 
+use std::sync::Arc;
+
 use super::epoch::{Inputs, TierInput, extent};
 use super::hold::Basis;
 use super::kept::{Drawn, origin_table, set_aside};
@@ -12,10 +14,11 @@ use super::pressure;
 use super::record::{EpochReport, MoveRecord, MoveStatus};
 use super::survey::{Origin, mask, survey};
 use super::tiering::{EpochRequest, INTERVAL, Shared, TableSnapshot, TieringHost};
+use super::views::weigh;
 use crate::error::{Error, Result};
 use crate::heat::decay::{Heat, SegmentHeat, SegmentKey};
 use crate::migrate::Relocation;
-use crate::tier::TierId;
+use crate::tier::{MemoryTier, TierId, TierKind};
 
 impl Shared {
     /// Carries out the moves of a plan, then makes durable what was decided, what heat was known, and where all lies.
@@ -125,7 +128,7 @@ impl Shared {
     pub(super) fn seen_heat(&self, tables: &[TableSnapshot], preview: bool) -> Option<Heat> {
         preview.then(|| {
             let mut heat = self.heat.read().clone();
-            self.observe(&mut heat, tables);
+            self.observe(&mut heat, tables, &self.views());
             heat
         })
     }
@@ -146,9 +149,16 @@ impl Shared {
             .collect();
         let paused = tiers.iter().map(|tier| self.health.is_paused(&tier.name, self.clock.as_ref()));
         let prices = (self.options.payback_epochs, calibration.rates(), mask(paused));
+        // Asked for before heat is held: it may take a while.
+        let views = self.views();
         let known = seen.is_none().then(|| self.heat.read());
         let heat = |key: &SegmentKey| seen.or(known.as_deref()).map_or_else(SegmentHeat::default, |heat| heat.get(key));
         let (mut inputs, origins) = survey(host, tables, tiers, prices, &heat);
+        let is_dram = |tier: &Arc<dyn MemoryTier>| tier.kind() == TierKind::Dram;
+        let views = (views.as_slice(), mask(memory.iter().map(is_dram)));
+        if let Some(heat) = seen.or(known.as_deref()) {
+            weigh(&mut inputs, (&origins, tables), views, (heat, self.options.half_life_epochs));
+        }
         inputs.prices.clone_from(&self.prices.lock());
         Ok((inputs, origins))
     }

@@ -403,7 +403,17 @@ impl Legacy {
         let parents = group.iter().map(|c| (c.chunk.id, share(c.live_rows()))).collect();
         // Nobody else knows the chunk yet.
         let counts = heir.columns().iter().map(|s| s.column).zip(self.counts.iter().copied()).collect();
-        let _ = heir.heritage.set(Heritage { parents, counts });
+        let _ = heir.heritage.set(Heritage { parents, counts, cleared: self.cleared(heir, group) });
+    }
+
+    /// Marks of which `heir` has no row and some of the group might have had some, with the share of the rows in these.
+    fn cleared(&self, heir: &Chunk, group: &[ChunkEntry]) -> Vec<(MarkId, f32)> {
+        let without = heir.marks().filter(|(_, marked)| *marked == Marked::None);
+        let cleared = without.map(|(mark, _)| {
+            let had = group.iter().filter(|entry| entry.chunk.marked(mark) != Marked::None);
+            (mark, had.map(ChunkEntry::live_rows).sum::<u64>() as f32 / self.rows as f32)
+        });
+        cleared.filter(|(_, share)| *share > 0.0).collect()
     }
 }
 

@@ -148,11 +148,8 @@ async fn what_cannot_be_a_hot_view_is_refused() {
         ("SELECT id FROM orders WHERE id = ?", invalid, "parameter"),
         ("SELECT id FROM orders WHERE coalesce(day, current_date) > DATE '2020-01-01'", invalid, "bound a window"),
         ("SELECT id FROM orders WHERE 1 = 1", invalid, "every row"),
-        (
-            "SELECT id FROM orders WHERE id > 3 WITH (budget = '1GiB')",
-            ErrorKind::Unimplemented,
-            "does not obey a budget",
-        ),
+        ("SELECT id FROM orders WHERE id > 3 WITH (budget = '-1GiB')", invalid, "budget = '-1GiB'"),
+        ("SELECT id FROM orders WHERE id > 3 WITH (budget = '10%')", invalid, "budget is a number of bytes"),
         ("SELECT id FROM orders WHERE id > 3 WITH (refresh = 'often')", invalid, "not a duration"),
     ] {
         server.fails(&format!("CREATE HOT VIEW h AS {rest}"), kind, words).await;

@@ -294,6 +294,7 @@ impl Known {
                 mark: None,
                 published: None,
                 refresh_us: crate::views::USUAL_REFRESH.as_micros() as u64,
+                budget_bytes: None,
                 mined: Some(of),
             })));
         }

@@ -48,6 +48,7 @@ impl<'a> TableRows<'a> {
             mark: None,
             published: None,
             refresh_us: 0,
+            budget_bytes: None,
             mined: None,
         }
     }

@@ -92,6 +92,7 @@ impl World {
             mark: None,
             published: None,
             refresh_us: 0,
+            budget_bytes: None,
             mined: None,
         };
         BoundView::new(&Arc::new(definition), &table, &self.planner.state)

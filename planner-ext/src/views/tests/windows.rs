@@ -27,6 +27,7 @@ fn bind(predicate: &str, bound_at_us: u64) -> crate::Result<BoundView> {
         mark: None,
         published: None,
         refresh_us: 0,
+        budget_bytes: None,
         mined: None,
     };
     BoundView::new(&Arc::new(definition), &table, &Planner::new().state)

@@ -51,6 +51,7 @@ fn segment(rng: &mut StdRng, chunk: u64, column: u32) -> SegmentInput {
         duty,
         hold: None,
         ahead: SegmentHeat::default(),
+        view: Default::default(),
     }
 }
 
@@ -71,7 +72,7 @@ fn store(rng: &mut StdRng, chunks: u64, dram: f64, nvm: f64) -> Inputs {
         tier("nvm", TierKind::Nvm, Some(nvm)),
         tier("ssd", TierKind::Ssd, None),
     ];
-    Inputs { tiers, segments, payback_epochs: 4.0, rules: Vec::new(), prices: Vec::new() }
+    Inputs { tiers, segments, payback_epochs: 4.0, rules: Vec::new(), prices: Vec::new(), views: Vec::new() }
 }
 
 /// Statements of one or two scans over some of the columns, as they were with everything in DRAM.

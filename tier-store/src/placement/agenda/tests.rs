@@ -40,6 +40,7 @@ fn segment(id: u64, current: u8, (reads, ahead): (f32, f32)) -> SegmentInput {
         duty: Duty::default(),
         hold: None,
         ahead: sequential(ahead),
+        view: Default::default(),
     }
 }
 
@@ -51,7 +52,7 @@ fn inputs(segments: Vec<SegmentInput>, dram: u64, nvm: u64) -> Inputs {
         tier("nvm", TierKind::Nvm, Some(nvm)),
         tier("ssd", TierKind::Ssd, None),
     ];
-    Inputs { tiers, segments, payback_epochs: 4.0, rules: Vec::new(), prices: Vec::new() }
+    Inputs { tiers, segments, payback_epochs: 4.0, rules: Vec::new(), prices: Vec::new(), views: Vec::new() }
 }
 
 /// Moves as position, from, to.

@@ -38,6 +38,7 @@ fn segment(id: u64, current: u8, pattern: Pattern, reads: f32, values: f32) -> S
         duty,
         hold: None,
         ahead: SegmentHeat::default(),
+        view: Default::default(),
     }
 }
 
@@ -69,8 +70,14 @@ fn an_epoch_reads_as_a_story() {
         segment(7, 1, Pattern::Sequential, 0.0, 0.0),
         segment(8, 2, Pattern::Monotonic, 0.1, 10.0),
     ];
-    let inputs =
-        Inputs { tiers: tiers(2 * MIB, 3 * MIB), segments, payback_epochs: 4.0, rules: Vec::new(), prices: Vec::new() };
+    let inputs = Inputs {
+        tiers: tiers(2 * MIB, 3 * MIB),
+        segments,
+        payback_epochs: 4.0,
+        rules: Vec::new(),
+        prices: Vec::new(),
+        views: Vec::new(),
+    };
     let plan = plan(&inputs, Effort::default()).unwrap();
     insta::assert_snapshot!(story(&inputs, &plan), @r"
     50376 us per epoch, after it 4388 us
@@ -92,8 +99,14 @@ fn an_epoch_reads_as_a_story() {
 #[test]
 fn nobody_moves_without_accesses_while_everything_fits() {
     let segments = (0..6).map(|id| segment(id, (id % 3) as u8, Pattern::Sequential, 0.0, 0.0)).collect();
-    let mut inputs =
-        Inputs { tiers: tiers(2 * MIB, 2 * MIB), segments, payback_epochs: 4.0, rules: Vec::new(), prices: Vec::new() };
+    let mut inputs = Inputs {
+        tiers: tiers(2 * MIB, 2 * MIB),
+        segments,
+        payback_epochs: 4.0,
+        rules: Vec::new(),
+        prices: Vec::new(),
+        views: Vec::new(),
+    };
     assert!(plan(&inputs, Effort::default()).unwrap().moves.is_empty());
     inputs.tiers[0].budget_bytes = Some(MIB);
     let moves = plan(&inputs, Effort::default()).unwrap().moves;
@@ -107,8 +120,14 @@ fn a_segment_returns_only_when_it_pays_back_the_move() {
     // One is hardly hotter than the other: exchanging them would cost more than it brings.
     let hardly =
         vec![segment(0, 0, Pattern::Sequential, 1.0, 65_536.0), segment(1, 2, Pattern::Sequential, 1.05, 68_000.0)];
-    let inputs =
-        Inputs { tiers: tiers(MIB, 0), segments: hardly, payback_epochs: 4.0, rules: Vec::new(), prices: Vec::new() };
+    let inputs = Inputs {
+        tiers: tiers(MIB, 0),
+        segments: hardly,
+        payback_epochs: 4.0,
+        rules: Vec::new(),
+        prices: Vec::new(),
+        views: Vec::new(),
+    };
     assert!(plan(&inputs, Effort::default()).unwrap().moves.is_empty());
     let much =
         vec![segment(0, 0, Pattern::Sequential, 1.0, 65_536.0), segment(1, 2, Pattern::Sequential, 2.0, 131_072.0)];
@@ -147,7 +166,8 @@ fn an_answer_that_is_none_is_caught_and_the_greedy_one_followed() {
             segments[0].duty = Duty { allowed: !1, ..Duty::default() };
         }
         let (rules, prices) = (Vec::new(), Vec::new());
-        let inputs = Inputs { tiers: tiers(2 * MIB, 3 * MIB), segments, payback_epochs: 4.0, rules, prices };
+        let inputs =
+            Inputs { tiers: tiers(2 * MIB, 3 * MIB), segments, payback_epochs: 4.0, rules, prices, views: Vec::new() };
         let whole = plan_by(&Broken(|_| ()), &inputs, Effort::default()).unwrap();
         assert_eq!((whole.method, whole.moves.len()), (Method::Lagrange, 5));
         let broken: [fn(&mut Solution); 6] = [

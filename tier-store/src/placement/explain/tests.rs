@@ -35,6 +35,7 @@ fn segment(id: u64, bytes: u64, current: u8, pattern: Pattern, reads: f32) -> Se
         duty,
         hold: None,
         ahead: SegmentHeat::default(),
+        view: Default::default(),
     }
 }
 
@@ -46,7 +47,7 @@ fn inputs(segments: Vec<SegmentInput>, dram: u64, nvm: u64) -> Inputs {
         tier("nvm", TierKind::Nvm, Some(nvm)),
         tier("ssd", TierKind::Ssd, None),
     ];
-    Inputs { tiers, segments, payback_epochs: 4.0, rules: Vec::new(), prices: Vec::new() }
+    Inputs { tiers, segments, payback_epochs: 4.0, rules: Vec::new(), prices: Vec::new(), views: Vec::new() }
 }
 
 fn random(rng: &mut StdRng, count: u64, dram: f64, nvm: f64) -> Inputs {

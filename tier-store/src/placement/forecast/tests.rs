@@ -44,6 +44,7 @@ fn inputs(reads: [f32; 8]) -> Inputs {
             duty,
             hold: None,
             ahead: SegmentHeat::default(),
+            view: Default::default(),
         }
     };
     let tiers = vec![tier("dram", TierKind::Dram), tier("ssd", TierKind::Ssd)];
@@ -53,6 +54,7 @@ fn inputs(reads: [f32; 8]) -> Inputs {
         payback_epochs: 1.0,
         rules: Vec::new(),
         prices: Vec::new(),
+        views: Vec::new(),
     }
 }
 

@@ -34,6 +34,7 @@ fn inputs(places: [u8; 2], reads: [f32; 2]) -> Inputs {
             duty,
             hold: None,
             ahead: SegmentHeat::default(),
+            view: Default::default(),
         }
     };
     let tier =
@@ -43,7 +44,14 @@ fn inputs(places: [u8; 2], reads: [f32; 2]) -> Inputs {
         tier("nvm", TierKind::Nvm, Some(nvm_bytes)),
         tier("ssd", TierKind::Ssd, None),
     ];
-    Inputs { tiers, segments: vec![segment(0), segment(1)], payback_epochs: 4.0, rules: Vec::new(), prices: Vec::new() }
+    Inputs {
+        tiers,
+        segments: vec![segment(0), segment(1)],
+        payback_epochs: 4.0,
+        rules: Vec::new(),
+        prices: Vec::new(),
+        views: Vec::new(),
+    }
 }
 
 /// Segment 0 rose to `places[0]` and segment 1 sank to `places[1]` in epoch 10, when both were read so often.

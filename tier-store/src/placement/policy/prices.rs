@@ -49,7 +49,7 @@ impl Policy for Density {
 
     fn reason(&self, why: &Why<'_>) -> String {
         let (from, to) = (why.from(), why.to());
-        let reads = epoch::reads(&why.segment.heat);
+        let reads = epoch::reads(&why.segment.expected());
         let worth = figure(why.planned.benefit_ns_per_byte.abs());
         let saved = time(why.planned.benefit_us.abs());
         match why.is_promotion() {
@@ -57,7 +57,7 @@ impl Policy for Density {
                 "dense: {reads}; {to} saves {saved} an epoch against {from}, worth {worth} ns per byte: among the most \
                  that find room there"
             ),
-            false if why.segment.heat.total() <= 0.0 => {
+            false if why.segment.expected().total() <= 0.0 => {
                 format!(
                     "cold: never read in recent epochs, and {}",
                     why.pressure("is taken by what saves more per byte")

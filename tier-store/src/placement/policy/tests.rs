@@ -34,6 +34,7 @@ fn segment(chunk: u64, column: u32, current: u8, bytes: u64, reads: f32, idle: O
         duty,
         hold: None,
         ahead: SegmentHeat::default(),
+        view: Default::default(),
     }
 }
 
@@ -41,7 +42,7 @@ fn inputs(dram_bytes: u64, segments: Vec<SegmentInput>) -> Inputs {
     let tier =
         |name: &str, kind, budget_bytes| TierInput { name: name.into(), budget_bytes, cost: TierCost::typical(kind) };
     let tiers = vec![tier("dram", TierKind::Dram, Some(dram_bytes)), tier("ssd", TierKind::Ssd, None)];
-    Inputs { tiers, segments, payback_epochs: 4.0, rules: Vec::new(), prices: Vec::new() }
+    Inputs { tiers, segments, payback_epochs: 4.0, rules: Vec::new(), prices: Vec::new(), views: Vec::new() }
 }
 
 fn plan(kind: PolicyKind, inputs: &Inputs) -> EpochPlan {

@@ -421,6 +421,56 @@ fn bits_are_segments() {
     assert!(known(&table).iter().all(|(_, marks)| marks.is_empty()));
 }
 
+/// Chunks without rows of a view begin with the reads that scans of the view did not make.
+#[test]
+fn cold_chunks_do_not_inherit_the_scans_of_a_view() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, table, mark) = four_chunks(dir.path());
+    let column = table.version().chunks[0].chunk.segments[0].column;
+    for entry in table.version().chunks.iter() {
+        (0..10).for_each(|_| entry.chunk.segments[0].counters.record(crate::heat::Pattern::Sequential, 64));
+    }
+    let mut heat = crate::heat::Heat::default();
+    let observe = |heat: &mut crate::heat::Heat, reads: u64| {
+        let view = crate::heat::ViewUse {
+            name: "public.v".into(),
+            table: table.id(),
+            mark,
+            reads: vec![(column, reads)],
+            columns: vec![column],
+            budget_bytes: None,
+        };
+        heat.observe_views(&[view], 4.0);
+        heat.observe(table.version().chunks.iter().map(|entry| &entry.chunk), 4.0);
+    };
+    let by_mark = |heat: &crate::heat::Heat| {
+        let of = |entry: &ChunkEntry| {
+            (entry.chunk.marked(mark), heat.get(&crate::heat::SegmentKey::of(&entry.chunk, &entry.chunk.segments[0])))
+        };
+        table.version().chunks.iter().map(of).map(|(marked, heat)| (marked, heat.total())).collect::<Vec<_>>()
+    };
+    observe(&mut heat, 8);
+    assert!(by_mark(&heat).iter().all(|(_, reads)| *reads == 10.0));
+    store.rearrange(&table, &table.version().chunks, &apart(mark, 64)).unwrap();
+    // Eight of ten were scans of the view, and go on; the others came from anybody.
+    observe(&mut heat, 16);
+    let decay = 0.5_f32.powf(0.25);
+    let share = decay / (decay + 1.0);
+    let (mut hot, mut cold) = (0, 0);
+    for (marked, reads) in by_mark(&heat) {
+        let expected = if marked == Marked::None { 2.0 * share } else { 10.0 * share };
+        assert!((reads - expected).abs() < 1e-3, "{marked:?}: {reads} is not {expected}");
+        *(if marked == Marked::None { &mut cold } else { &mut hot }) += 1;
+    }
+    assert!(hot > 0 && cold > 0);
+    // Cold chunks that are put together had none of these scans.
+    let cold: Vec<ChunkEntry> =
+        table.version().chunks.iter().filter(|entry| entry.chunk.marked(mark) == Marked::None).cloned().collect();
+    store.rearrange(&table, &cold, &|batch| Ok(Arrangement::as_they_are(batch.num_rows(), 64))).unwrap();
+    let entry = table.version().chunks.iter().find(|entry| entry.chunk.marked(mark) == Marked::None).cloned().unwrap();
+    assert!(entry.chunk.heritage.get().unwrap().cleared.is_empty());
+}
+
 /// A catalog that is made of files knows no marks, and gives none that was given before.
 #[test]
 fn a_rebuilt_catalog_knows_nothing_and_repeats_nothing() {

@@ -1,0 +1,66 @@
+//! Options of a hot view, in WITH of its CREATE and in SET of its ALTER.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use terrace_tier_store::units::{Size, Span};
+
+use super::tier;
+use crate::error::{Error, Result};
+
+/// Least time between two looks at a table.
+const LEAST_REFRESH: Duration = Duration::from_secs(1);
+
+/// What is said of a view; `None`: nothing is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct ViewOptions {
+    /// Time between two looks at its table; 0: never by itself.
+    pub(super) refresh: Option<Duration>,
+    /// Bytes that it may take of DRAM; `Some(None)`: as many as it is worth.
+    pub(super) budget: Option<Option<u64>>,
+}
+
+impl ViewOptions {
+    /// As written.
+    ///
+    /// # Errors
+    /// For an option that there is not, and a value that is none.
+    pub(super) fn of(mut options: HashMap<String, String>) -> Result<Self> {
+        let found = Self { refresh: refresh(&mut options)?, budget: budget(&mut options)? };
+        match options.keys().min() {
+            None => Ok(found),
+            Some(unknown) => {
+                Err(Error::invalid(format!("a hot view has no option {unknown}; there are refresh and budget")))
+            }
+        }
+    }
+}
+
+fn is(options: &HashMap<String, String>, key: &str, word: &str) -> bool {
+    options.get(key).is_some_and(|text| text.trim().eq_ignore_ascii_case(word))
+}
+
+fn refresh(options: &mut HashMap<String, String>) -> Result<Option<Duration>> {
+    if is(options, "refresh", "never") {
+        return Ok(options.remove("refresh").map(|_| Duration::ZERO));
+    }
+    match tier::take::<Span>(options, "refresh")? {
+        Some(Span(short)) if short < LEAST_REFRESH => Err(Error::invalid(
+            "refresh is the time between two looks at the table, at least 1 second: '10 minutes', '1 hour', or 'never'",
+        )),
+        refresh => Ok(refresh.map(|span| span.0)),
+    }
+}
+
+fn budget(options: &mut HashMap<String, String>) -> Result<Option<Option<u64>>> {
+    if is(options, "budget", "none") {
+        return Ok(options.remove("budget").map(|_| None));
+    }
+    match tier::take::<Size>(options, "budget")? {
+        None => Ok(None),
+        Some(Size::Bytes(bytes)) => Ok(Some(Some(bytes))),
+        Some(Size::Percent(_)) => {
+            Err(Error::invalid("budget is a number of bytes of DRAM: '512MiB', '1 GB', '0', or 'none'"))
+        }
+    }
+}

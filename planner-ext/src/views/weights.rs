@@ -1,0 +1,38 @@
+//! What placement is told of hot views, whenever it decides where segments lie.
+
+use terrace_tier_store::heat::{ViewSource, ViewUse};
+use terrace_tier_store::table::ColumnId;
+
+use super::registry::{HotViews, Status};
+
+impl ViewSource for HotViews {
+    /// The published ones; without them where the catalog cannot be read.
+    fn views(&self) -> Vec<ViewUse> {
+        match self.current() {
+            Ok(views) => views.iter().filter_map(|status| self.weight(status)).collect(),
+            Err(error) => {
+                tracing::warn!(%error, "placement goes without hot views");
+                Vec::new()
+            }
+        }
+    }
+}
+
+impl HotViews {
+    fn weight(&self, status: &Status) -> Option<ViewUse> {
+        let (published, definition) = (status.published.as_ref()?, &status.definition);
+        let table = self.store.table(&definition.table).ok().filter(|table| published.is_of(table))?;
+        let fields = table.schema().fields().iter().zip(&table.definition().columns);
+        let own = fields.filter(|(field, _)| definition.has_column(field.name()));
+        let mut columns: Vec<ColumnId> = own.map(|(_, column)| column.id).collect();
+        columns.sort_unstable();
+        Some(ViewUse {
+            name: definition.name.to_string(),
+            table: table.id(),
+            mark: published.mark(),
+            reads: published.tally.reads(),
+            columns,
+            budget_bytes: definition.budget_bytes,
+        })
+    }
+}
