@@ -71,9 +71,9 @@ fn add_rows(
             "cold_mb_a": of(own, &cold_mb), "cold_mb_b": of(hand, &cold_mb),
         }),
     );
-    let kinds: [(&str, &dyn Fn(&Sample) -> f64); 2] =
-        [("time of a round", &|s| s.ms), ("bytes read from disk", &|s| s.value("cold_bytes").max(1.0))];
-    for (what, value) in kinds {
+    let ms = |sample: &Sample| sample.ms;
+    let bytes = |sample: &Sample| sample.value("cold_bytes").max(1.0);
+    for (what, value) in [("time of a round", ms as fn(&Sample) -> f64), ("bytes read from disk", bytes)] {
         let values: Vec<f64> = own.iter().zip(hand).map(|(own, hand)| value(own) / value(hand)).collect();
         bench.add(Finding {
             sides: ("tiered, views mined by the server", "tiered, views made by hand"),

@@ -167,7 +167,8 @@ async fn windows_move_and_new_chunks_are_looked_at_in_the_background() {
     server
         .run(
             "CREATE TABLE orders WITH (chunk_rows = 100) AS SELECT value AS id, \
-             arrow_cast(arrow_cast(value / 100, 'Int32'), 'Date32') AS placed FROM generate_series(0, 9999)",
+             arrow_cast(arrow_cast(value / 100, 'Int32'), 'Date32') AS placed FROM generate_series(0, 9999) \
+             ORDER BY id",
         )
         .await
         .unwrap();
