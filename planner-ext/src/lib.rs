@@ -22,6 +22,7 @@ pub mod scan;
 pub mod sink;
 pub mod system;
 mod views;
+mod zeros;
 
 pub use engine::{Engine, EngineOptions, IngestMode, IngestRequest, Prepared, RunningQuery, Session};
 pub use error::{Error, ErrorKind, Result};

@@ -29,6 +29,7 @@ mod keys;
 mod mining;
 mod placement;
 mod words;
+mod zeros;
 
 /// An engine with one session, on a folder that may outlive it.
 struct Server {

@@ -55,6 +55,8 @@ fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
     // Filters have reached the scans then, so their effect can be estimated, and columns are not yet cut between joins.
     let at = rules.iter().rposition(|rule| rule.name() == "push_down_filter").map_or(rules.len(), |at| at + 1);
     rules.insert(at, Arc::new(JoinOrder));
+    // Before lists are compared with each other.
+    rules.insert(0, Arc::new(crate::zeros::OneZero));
     rules
 }
 
