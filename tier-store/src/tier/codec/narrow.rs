@@ -5,10 +5,11 @@
 //! Memory tiers hold the same bytes. A scan widens slice by slice, while the slice is in the processor's cache.
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
-use arrow::buffer::Buffer;
+use arrow::array::{Array, ArrayData, ArrayRef, AsArray, RecordBatch, make_array};
+use arrow::buffer::{Buffer, MutableBuffer};
 use arrow::compute::{concat, max, min};
 use arrow::datatypes::{
     ArrowPrimitiveType, DataType, Decimal64Type, Decimal128Type, Field, FieldRef, Int16Type, Int32Type, Int64Type,
@@ -94,10 +95,13 @@ impl Encoding {
     }
 }
 
-/// A column of a chunk in memory, perhaps narrower than its table declares it.
+/// A column of a chunk in memory, perhaps narrower than its table declares it, perhaps a window of its rows.
 #[derive(Debug, Clone)]
 pub struct StoredColumn {
+    /// Rows `first .. first + array.len()` of `rows`.
     array: ArrayRef,
+    first: usize,
+    rows: usize,
     form: Form,
 }
 
@@ -114,7 +118,16 @@ enum Form {
 impl StoredColumn {
     /// A column in its declared type.
     pub fn plain(array: ArrayRef) -> Self {
-        Self { array, form: Form::Declared }
+        Self::whole(array, Form::Declared)
+    }
+
+    fn whole(array: ArrayRef, form: Form) -> Self {
+        Self { first: 0, rows: array.len(), array, form }
+    }
+
+    /// The same as a window of a column of so many `rows`, from row `first` on.
+    pub(super) fn of_column(self, first: usize, rows: usize) -> Self {
+        Self { first, rows, ..self }
     }
 
     /// The column whose stored bytes are `stored`.
@@ -143,12 +156,12 @@ impl StoredColumn {
             None if array.data_type() == declared => Form::Declared,
             None => Form::Narrow(declared.clone()),
         };
-        Ok(Self { array, form })
+        Ok(Self::whole(array, form))
     }
 
-    /// Rows.
+    /// Rows, those outside of a window included.
     pub fn rows(&self) -> usize {
-        self.array.len()
+        self.rows
     }
 
     /// All of it, in its declared type.
@@ -160,17 +173,32 @@ impl StoredColumn {
     /// type UInt8 or UInt16.
     pub fn keys(&self, offset: usize, len: usize) -> Option<(&Words, ArrayRef)> {
         match &self.form {
-            Form::Worded(words) => Some((words, self.array.slice(offset, len))),
+            Form::Worded(words) => Some((words, self.stored_slice(offset, len).ok()?)),
             _ => None,
         }
     }
 
+    fn stored_slice(&self, offset: usize, len: usize) -> Result<ArrayRef> {
+        match offset.checked_sub(self.first).filter(|start| start + len <= self.array.len()) {
+            Some(0) if len == self.array.len() => Ok(Arc::clone(&self.array)),
+            Some(start) => Ok(slice_column(&self.array, start, len)),
+            None => self.across(offset..offset + len),
+        }
+    }
+
+    /// Rows of which some lie outside of the window. These were not asked for: they are zero or empty.
+    fn across(&self, range: Range<usize>) -> Result<ArrayRef> {
+        let window = self.first..self.first + self.array.len();
+        let inside = range.start.clamp(window.start, window.end)..range.end.clamp(window.start, window.end);
+        let before = range.start.min(window.start)..range.end.min(window.start);
+        let after = range.start.max(window.end)..range.end.max(window.end);
+        let [before, after] = [before, after].map(|rows| zeros(self.array.data_type(), rows.len()));
+        Ok(concat(&[&before?, &self.array.slice(inside.start - self.first, inside.len()), &after?])?)
+    }
+
     /// Rows `offset .. offset + len` in their declared type; copied only where they are stored in another one.
     pub fn slice(&self, offset: usize, len: usize) -> Result<ArrayRef> {
-        let slice = match len == self.array.len() {
-            true => Arc::clone(&self.array),
-            false => slice_column(&self.array, offset, len),
-        };
+        let slice = self.stored_slice(offset, len)?;
         let wide = match &self.form {
             Form::Declared => return Ok(slice),
             Form::Narrow(declared) => converted(&slice, declared),
@@ -178,6 +206,18 @@ impl StoredColumn {
         };
         wide.ok_or_else(|| corrupt(format!("values of type {} cannot be widened", slice.data_type())))
     }
+}
+
+/// So many zeros, or empty texts, of a type whose values have one width.
+fn zeros(data_type: &DataType, rows: usize) -> Result<ArrayRef> {
+    let width = match data_type {
+        DataType::Utf8View | DataType::BinaryView => Some(16),
+        DataType::FixedSizeBinary(width) => usize::try_from(*width).ok(),
+        other => other.primitive_width(),
+    };
+    let width = width.ok_or_else(|| corrupt(format!("a window of type {data_type}")))?;
+    let values = MutableBuffer::from_len_zeroed(rows * width).into();
+    Ok(make_array(ArrayData::builder(data_type.clone()).len(rows).add_buffer(values).build()?))
 }
 
 /// The stored bytes of a column in its file; `None` when the file ends before them.

@@ -1,15 +1,15 @@
 //! A part of a column: the stored bytes that hold some of its rows.
 //!
 //! Where a row's place follows from its number (values of one width; the pages of a view column), a column need not be
-//! read as a whole, unless it is compressed. What comes out has all rows of the column, but only those asked for have their
-//! values: the others are zero, or empty text. Their validity is always right.
+//! read as a whole, unless it is compressed. What comes out is a *window*, the pages of rows from the first row asked for to the
+//! last, of which only the rows asked for have their values: the others are zero, or empty text. Nulls of a window are right.
 
 use std::ops::Range;
 
-use arrow::buffer::Buffer;
+use arrow::buffer::{BooleanBuffer, Buffer};
 use arrow::datatypes::DataType;
 
-use super::{CHECKSUM_BLOCK_BYTES, ColumnLayout, PAGE_ROWS, StoredColumn};
+use super::{CHECKSUM_BLOCK_BYTES, ColumnLayout, PAGE_ROWS, StoredColumn, corrupt};
 use crate::error::Result;
 use crate::table::Home;
 
@@ -23,6 +23,10 @@ pub struct Part {
     ranges: Vec<Range<usize>>,
     /// Pages of a view column whose rows are read.
     pages: Vec<usize>,
+    /// The rows that come out: whole pages.
+    window: Range<usize>,
+    /// Bytes of a value; of a view column, of a view.
+    width: usize,
 }
 
 impl Part {
@@ -43,22 +47,30 @@ impl Part {
         if layout.nodes.len() != 1 || data.len() != if views { rows.div_ceil(PAGE_ROWS) } else { 0 } {
             return None;
         }
+        let holds = |(_, len): (u64, u64), needed: usize| len >= needed as u64;
+        if !holds(*values, rows * width) || (validity.1 > 0 && !holds(*validity, rows.div_ceil(8))) {
+            return None;
+        }
+        let wanted = || wanted.iter().filter(|rows| !rows.is_empty());
+        let (first, end) =
+            (wanted().next().map_or(0, |rows| rows.start), wanted().last().map_or(rows, |rows| rows.end));
+        let window = first - first % PAGE_ROWS..end.next_multiple_of(PAGE_ROWS).min(rows);
         let mut pages: Vec<usize> = Vec::new();
-        let mut needed = vec![span(*validity)?];
-        for rows in wanted.iter().filter(|rows| !rows.is_empty()) {
-            let start = usize::try_from(values.0).ok()?;
-            needed.push(start + rows.start * width..start + rows.end * width);
+        let mut needed = vec![part_of(*validity, bytes_of_bits(&window))?];
+        for rows in wanted() {
+            needed.push(part_of(*values, rows.start * width..rows.end * width)?);
             if views {
                 let next = pages.last().map_or(0, |last| last + 1);
                 pages.extend((rows.start / PAGE_ROWS).max(next)..rows.end.div_ceil(PAGE_ROWS));
             }
         }
         for page in &pages {
-            needed.push(span(*data.get(*page)?)?);
+            let page = *data.get(*page)?;
+            needed.push(part_of(page, 0..usize::try_from(page.1).ok()?)?);
         }
         let len = usize::try_from(home.len).ok()?;
         let ranges = blocks(needed, len, gap);
-        let part = Self { ranges, pages };
+        let part = Self { ranges, pages, window, width };
         // The whole may be one request with its neighbours in the file.
         (part.bytes() + LEAST_SAVED_BYTES.max(gap) <= len).then_some(part)
     }
@@ -80,24 +92,24 @@ impl Part {
         self.ranges.iter().map(Range::len).sum()
     }
 
-    /// Bytes of memory for the column that [`Part::decode`] makes.
+    /// Bytes of memory for the window that [`Part::decode`] makes.
     pub fn image_bytes(&self, home: &Home) -> usize {
         self.layout(home).1
     }
 
-    /// Where the buffers lie in the image, and its length: values at their place, the pages read behind them.
+    /// Where the buffers lie in the image, and its length: those of the window, then the pages read.
     fn layout(&self, home: &Home) -> (ColumnLayout, usize) {
         let mut layout = home.layout.clone();
         let mut end = 0;
         for (index, (offset, len)) in layout.buffers.iter_mut().enumerate() {
-            match index.checked_sub(2) {
-                None => end = (*offset + *len) as usize,
-                Some(page) if self.pages.binary_search(&page).is_ok() => {
-                    *offset = end.next_multiple_of(64) as u64;
-                    end = *offset as usize + *len as usize;
-                }
-                Some(_) => (*offset, *len) = (0, 0),
-            }
+            let placed = match index {
+                0 => bytes_of_bits(&self.window).len().min(*len as usize),
+                1 => self.window.len() * self.width,
+                _ if self.pages.binary_search(&(index - 2)).is_ok() => *len as usize,
+                _ => 0,
+            };
+            (*offset, *len) = (if placed == 0 { 0 } else { end as u64 }, placed as u64);
+            end = (end + placed).next_multiple_of(64);
         }
         (layout, end)
     }
@@ -125,27 +137,60 @@ impl Part {
         let mut moves = Vec::with_capacity(2 + 2 * self.pages.len());
         for (index, (from, to)) in home.layout.buffers.iter().zip(&placed.buffers).enumerate() {
             let (from, to, len) = (from.0 as usize, to.0 as usize, to.1 as usize);
-            if index != 1 || home.layout.buffers.len() == 2 {
-                moves.push((from..from + len, to));
-                continue;
-            }
-            for page in &self.pages {
-                let views = page * PAGE_ROWS * 16..len.min((page + 1) * PAGE_ROWS * 16);
-                moves.push((from + views.start..from + views.end, to + views.start));
+            let mut add =
+                |skipped: usize, len: usize, to: usize| moves.push((from + skipped..from + skipped + len, to));
+            match index {
+                0 => add(bytes_of_bits(&self.window).start, len, to),
+                1 if self.pages.is_empty() => add(self.window.start * self.width, len, to),
+                1 => {
+                    for page in &self.pages {
+                        let rows = page * PAGE_ROWS..self.window.end.min((page + 1) * PAGE_ROWS);
+                        add(
+                            rows.start * self.width,
+                            rows.len() * self.width,
+                            to + (rows.start - self.window.start) * self.width,
+                        );
+                    }
+                }
+                _ => add(0, len, to),
             }
         }
         moves
     }
 
-    /// The column over the image that [`Part::place`] filled.
+    /// The window, of a column of so many `rows`, over the image that [`Part::place`] filled.
     pub fn decode(&self, home: &Home, declared: &DataType, rows: usize, image: &Buffer) -> Result<StoredColumn> {
-        StoredColumn::decode_as((&home.encoding, &self.layout(home).0), declared, rows, image)
+        let (mut layout, _) = self.layout(home);
+        let (Some((all, nulls)), Some((start, bytes))) = (layout.nodes.first_mut(), layout.buffers.first()) else {
+            return Err(corrupt("a node or a buffer is missing"));
+        };
+        if *all as usize != rows {
+            return Err(corrupt(format!("{all} rows where {rows} were expected")));
+        }
+        *all = self.window.len() as u32;
+        if *nulls > 0 {
+            let (start, bytes) = (*start as usize, *bytes as usize);
+            if bytes * 8 < self.window.len() || start + bytes > image.len() {
+                return Err(corrupt(format!("{bytes} bytes say which of {} rows are null", self.window.len())));
+            }
+            let valid = BooleanBuffer::new(image.slice_with_length(start, bytes), 0, self.window.len());
+            *nulls = (self.window.len() - valid.count_set_bits()) as u32;
+        }
+        let window = StoredColumn::decode_as((&home.encoding, &layout), declared, self.window.len(), image)?;
+        Ok(window.of_column(self.window.start, rows))
     }
 }
 
-fn span((offset, len): (u64, u64)) -> Option<Range<usize>> {
-    let start = usize::try_from(offset).ok()?;
-    Some(start..start.checked_add(usize::try_from(len).ok()?)?)
+/// The bytes that hold the bits of the rows of a window.
+fn bytes_of_bits(window: &Range<usize>) -> Range<usize> {
+    window.start / 8..window.end.div_ceil(8)
+}
+
+/// These bytes of a buffer, of one that is empty none, counted from the column's first byte.
+fn part_of((offset, len): (u64, u64), bytes: Range<usize>) -> Option<Range<usize>> {
+    let (offset, len) = (usize::try_from(offset).ok()?, usize::try_from(len).ok()?);
+    offset.checked_add(len)?;
+    Some(offset + bytes.start.min(len)..offset + bytes.end.min(len))
 }
 
 /// The whole blocks that hold the `needed` bytes of `len`, and what lies between two that are no more than `gap` apart.

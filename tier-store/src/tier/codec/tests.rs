@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::array::*;
@@ -527,14 +528,29 @@ fn parts_hold_the_rows_asked_for() {
             part.place(home, &read, image.window_mut());
             let column = part.decode(home, &declared, rows, &image.into_arrow(None)).unwrap();
             assert_eq!(column.rows(), rows);
-            for range in wanted {
+            for range in &wanted {
                 let slice = column.slice(range.start, range.len()).unwrap();
                 slice.to_data().validate_full().unwrap();
                 assert_eq!(&slice, &batch.column(0).slice(range.start, range.len()), "{declared}, {range:?} of {rows}");
             }
-            let all = column.widened().unwrap();
-            all.to_data().validate_full().unwrap();
-            assert_eq!(all.logical_nulls(), batch.column(0).logical_nulls(), "{declared}");
+            // Slices that go beyond what comes out have the rows asked for, too.
+            for _ in 0..8 {
+                let around = rng.random_range(0..rows);
+                let around = around..rng.random_range(around..=rows);
+                let slice = column.slice(around.start, around.len()).unwrap();
+                slice.to_data().validate_full().unwrap();
+                assert_eq!((slice.data_type(), slice.len()), (&declared, around.len()));
+                let inside = |range: &&Range<usize>| around.start <= range.start && range.end <= around.end;
+                for range in wanted.iter().filter(inside) {
+                    let found = slice.slice(range.start - around.start, range.len());
+                    assert_eq!(
+                        &found,
+                        &batch.column(0).slice(range.start, range.len()),
+                        "{declared}, {range:?} in {around:?}"
+                    );
+                }
+            }
+            column.widened().unwrap().to_data().validate_full().unwrap();
         }
     }
     assert!(parts > 40 && whole > 40, "{parts} parts, {whole} whole");
