@@ -27,6 +27,7 @@ use terrace_tier_store::tier::codec::Words;
 use super::keys::JoinKeys;
 use super::like::by_pieces;
 use super::membership::{self, Membership};
+use super::narrow::Comparison;
 use super::pruning::widen;
 use super::words::Verdicts;
 
@@ -43,6 +44,8 @@ pub(super) trait Columns {
     fn values(&mut self, slot: usize) -> Result<ArrayRef>;
     /// Of one that is stored so: keys, and what they stand for.
     fn keys(&mut self, slot: usize) -> Option<(Words, ArrayRef)>;
+    /// The values of a column that is stored narrower than declared, as they are stored.
+    fn narrow(&mut self, slot: usize) -> Option<ArrayRef>;
 }
 
 impl<F: FnMut(usize) -> Result<ArrayRef>> Columns for F {
@@ -51,6 +54,10 @@ impl<F: FnMut(usize) -> Result<ArrayRef>> Columns for F {
     }
 
     fn keys(&mut self, _slot: usize) -> Option<(Words, ArrayRef)> {
+        None
+    }
+
+    fn narrow(&mut self, _slot: usize) -> Option<ArrayRef> {
         None
     }
 }
@@ -64,6 +71,8 @@ pub(super) struct Conjunct {
     slots: Vec<usize>,
     cost: u32,
     dynamic: bool,
+    /// What it is, if it is one.
+    comparison: Option<Comparison>,
     /// Of a run-time filter: the bitmap of its generation, once a partition found that it pays.
     membership: Arc<Mutex<Shared>>,
     /// Of a join's run-time filter: the join's keys.
@@ -84,7 +93,8 @@ impl Conjunct {
         let slots = used.iter().filter_map(|u| columns.iter().position(|c| c == u)).collect();
         let cost = if dynamic { DYNAMIC_COST } else { cost(expr, schema) };
         let expr = by_pieces(reassign_expr_columns(Arc::clone(expr), &narrow)?)?;
-        Ok(Self { expr, schema: narrow, slots, cost, dynamic, membership: Arc::default(), keys: None })
+        let comparison = Comparison::of(&expr, &narrow);
+        Ok(Self { expr, schema: narrow, slots, cost, dynamic, comparison, membership: Arc::default(), keys: None })
     }
 
     /// Binds all filters, cheapest first; equal ones keep their order.
@@ -129,6 +139,14 @@ impl Conjunct {
             *known = Some(Verdicts::of(&self.expr, &self.schema, &words));
         }
         known.as_ref()?.pass(&keys)
+    }
+
+    /// The same on values that are stored narrower than declared. `None` when it has to be asked of wide values.
+    fn pass_narrow(&self, columns: &mut impl Columns) -> Option<BooleanArray> {
+        let comparison = self.comparison?;
+        let [slot] = self.slots.as_slice() else { return None };
+        let passed = comparison.pass(&columns.narrow(*slot)?)?;
+        Some(if passed.null_count() > 0 { prep_null_mask_filter(&passed) } else { passed })
     }
 
     /// True when it is about one column alone, and true for none of the words that all values of a chunk are, nor for null
@@ -343,7 +361,8 @@ impl SliceFilter {
                 continue;
             }
             let mut start = None;
-            let passed = match conjunct.pass_keys(verdicts, columns) {
+            let as_stored = conjunct.pass_keys(verdicts, columns);
+            let passed = match as_stored.or_else(|| conjunct.pass_narrow(columns).map(Some)) {
                 Some(passed) => passed,
                 None => {
                     let values = conjunct.slots.iter().map(|slot| columns.values(*slot)).collect::<Result<_>>()?;

@@ -37,6 +37,7 @@ mod late_fetch;
 mod like;
 mod membership;
 mod metrics;
+mod narrow;
 mod open;
 mod pruning;
 mod pushdown;

@@ -230,6 +230,12 @@ impl OpenChunk {
         Some((words.clone(), keys))
     }
 
+    /// The values of a slice of a read column that is stored narrower than declared, as they are stored.
+    pub(super) fn narrow(&self, slot: usize, range: &Range<usize>) -> Option<ArrayRef> {
+        let column = self.columns.get(slot).filter(|column| column.rows() == self.rows)?;
+        column.narrow(range.start, range.len())
+    }
+
     /// Lets an emulated device take its time for a slice of a column.
     pub(super) fn touch(&self, slot: usize, rows: usize) {
         let Some(touched) = &self.touched else { return };

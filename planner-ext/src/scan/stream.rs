@@ -214,6 +214,16 @@ impl Columns for Slices<'_> {
         self.touch(slot);
         Some(keys)
     }
+
+    fn narrow(&mut self, slot: usize) -> Option<ArrayRef> {
+        // Wide ones that are there already are as good.
+        if self.known.get(slot).is_some_and(Option::is_some) {
+            return None;
+        }
+        let values = self.chunk.narrow(slot, self.range)?;
+        self.touch(slot);
+        Some(values)
+    }
 }
 
 impl Stream for ScanStream {

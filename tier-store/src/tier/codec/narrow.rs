@@ -178,6 +178,14 @@ impl StoredColumn {
         }
     }
 
+    /// Rows `offset .. offset + len` of a column that is stored narrower than declared, as they are stored.
+    pub fn narrow(&self, offset: usize, len: usize) -> Option<ArrayRef> {
+        match &self.form {
+            Form::Narrow(_) => self.stored_slice(offset, len).ok(),
+            _ => None,
+        }
+    }
+
     fn stored_slice(&self, offset: usize, len: usize) -> Result<ArrayRef> {
         match offset.checked_sub(self.first).filter(|start| start + len <= self.array.len()) {
             Some(0) if len == self.array.len() => Ok(Arc::clone(&self.array)),

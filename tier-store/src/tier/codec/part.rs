@@ -53,7 +53,7 @@ impl Part {
         }
         let wanted = || wanted.iter().filter(|rows| !rows.is_empty());
         let (first, end) =
-            (wanted().next().map_or(0, |rows| rows.start), wanted().last().map_or(rows, |rows| rows.end));
+            (wanted().next().map_or(0, |rows| rows.start), wanted().next_back().map_or(rows, |rows| rows.end));
         let window = first - first % PAGE_ROWS..end.next_multiple_of(PAGE_ROWS).min(rows);
         let mut pages: Vec<usize> = Vec::new();
         let mut needed = vec![part_of(*validity, bytes_of_bits(&window))?];
