@@ -44,8 +44,8 @@ pub(super) trait Columns {
     fn values(&mut self, slot: usize) -> Result<ArrayRef>;
     /// Of one that is stored so: keys, and what they stand for.
     fn keys(&mut self, slot: usize) -> Option<(Words, ArrayRef)>;
-    /// The values of a column that is stored narrower than declared, as they are stored.
-    fn narrow(&mut self, slot: usize) -> Option<ArrayRef>;
+    /// The values of a column as they are stored, perhaps narrower than declared; not keys of texts.
+    fn stored(&mut self, slot: usize) -> Option<ArrayRef>;
 }
 
 impl<F: FnMut(usize) -> Result<ArrayRef>> Columns for F {
@@ -57,7 +57,7 @@ impl<F: FnMut(usize) -> Result<ArrayRef>> Columns for F {
         None
     }
 
-    fn narrow(&mut self, _slot: usize) -> Option<ArrayRef> {
+    fn stored(&mut self, _slot: usize) -> Option<ArrayRef> {
         None
     }
 }
@@ -141,11 +141,11 @@ impl Conjunct {
         known.as_ref()?.pass(&keys)
     }
 
-    /// The same on values that are stored narrower than declared. `None` when it has to be asked of wide values.
-    fn pass_narrow(&self, columns: &mut impl Columns) -> Option<BooleanArray> {
+    /// The same on values as they are stored. `None` when it has to be asked of others.
+    fn pass_stored(&self, columns: &mut impl Columns) -> Option<BooleanArray> {
         let comparison = self.comparison?;
         let [slot] = self.slots.as_slice() else { return None };
-        let passed = comparison.pass(&columns.narrow(*slot)?)?;
+        let passed = comparison.pass(&columns.stored(*slot)?)?;
         Some(if passed.null_count() > 0 { prep_null_mask_filter(&passed) } else { passed })
     }
 
@@ -153,6 +153,12 @@ impl Conjunct {
     /// if there are `nulls`.
     pub(super) fn denies(&self, words: &Words, nulls: bool) -> bool {
         !self.dynamic && self.slots.len() == 1 && Verdicts::of(&self.expr, &self.schema, words).none(nulls)
+    }
+
+    /// A comparison, and the position of its column in the scan's list.
+    pub(super) fn comparison(&self) -> Option<(usize, &Comparison)> {
+        let [slot] = self.slots.as_slice() else { return None };
+        self.comparison.as_ref().map(|comparison| (*slot, comparison))
     }
 
     /// The bitmap of `current`, made by whichever partition asks first.
@@ -362,7 +368,7 @@ impl SliceFilter {
             }
             let mut start = None;
             let as_stored = conjunct.pass_keys(verdicts, columns);
-            let passed = match as_stored.or_else(|| conjunct.pass_narrow(columns).map(Some)) {
+            let passed = match as_stored.or_else(|| conjunct.pass_stored(columns).map(Some)) {
                 Some(passed) => passed,
                 None => {
                     let values = conjunct.slots.iter().map(|slot| columns.values(*slot)).collect::<Result<_>>()?;

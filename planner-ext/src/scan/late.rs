@@ -106,7 +106,7 @@ impl Chosen {
             _ => ranges.push(rows),
         };
         while let Some(range) = chunk.take() {
-            let live = chunk.live(&range).map_or(Selection::All, Selection::Some);
+            let live = chunk.live(&range);
             let selection = filter.apply(
                 range.len(),
                 live,

@@ -12,6 +12,7 @@
 //!   fetch       columns of rows that are known by their positions
 //!   pushdown    DataFusion's push-down of filters, corrected where names of columns are not unique
 //!   pruning     which chunks a predicate can match, by their bounds and membership filters
+//!   pages       which pages of a chunk it can match, by bounds learned from earlier reads
 //!   hot         which chunks have rows of the hot views that the scan asks for
 //!   asked       the single values that a predicate asks a column for
 //!   rows        filters on whole chunks, for those who are no scan
@@ -39,6 +40,7 @@ mod membership;
 mod metrics;
 mod narrow;
 mod open;
+mod pages;
 mod pruning;
 mod pushdown;
 mod queue;

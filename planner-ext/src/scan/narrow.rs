@@ -1,11 +1,14 @@
-//! Comparisons of a column with a number, on values as they are stored: rows that do not pass are never widened.
+//! Comparisons of a column with a number: on values as they are stored, so that rows that do not pass are never widened, and
+//! on bounds.
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, ArrowPrimitiveType, BooleanArray, PrimitiveArray, Scalar};
-use arrow::compute::kernels::cmp;
+use arrow::array::{Array, ArrayRef, ArrowPrimitiveType, AsArray, BooleanArray};
+use arrow::buffer::{BooleanBuffer, Buffer};
 use arrow::datatypes::{
-    DataType, Decimal32Type, Decimal64Type, Int8Type, Int16Type, Int32Type, Schema, UInt8Type, UInt16Type, UInt32Type,
+    DataType, Date32Type, Decimal32Type, Decimal64Type, Decimal128Type, Int8Type, Int16Type, Int32Type, Int64Type,
+    Schema, TimeUnit, TimestampMicrosecondType, TimestampMillisecondType, TimestampNanosecondType, TimestampSecondType,
+    UInt8Type, UInt16Type, UInt32Type, UInt64Type,
 };
 use datafusion::common::ScalarValue;
 use datafusion::logical_expr::Operator;
@@ -39,49 +42,93 @@ impl Comparison {
 
     /// What it says of stored values. `None` when the number has no place in their type.
     pub(super) fn pass(&self, values: &ArrayRef) -> Option<BooleanArray> {
-        let number = self.number_as(values.data_type())?;
-        let passed = match self.op {
-            Operator::Eq => cmp::eq(values, &number),
-            Operator::NotEq => cmp::neq(values, &number),
-            Operator::Lt => cmp::lt(values, &number),
-            Operator::LtEq => cmp::lt_eq(values, &number),
-            Operator::Gt => cmp::gt(values, &number),
-            Operator::GtEq => cmp::gt_eq(values, &number),
-            _ => return None,
-        };
-        passed.ok()
+        match values.data_type() {
+            DataType::Int8 => self.pass_as::<Int8Type>(values),
+            DataType::Int16 => self.pass_as::<Int16Type>(values),
+            DataType::Int32 => self.pass_as::<Int32Type>(values),
+            DataType::Int64 => self.pass_as::<Int64Type>(values),
+            DataType::UInt8 => self.pass_as::<UInt8Type>(values),
+            DataType::UInt16 => self.pass_as::<UInt16Type>(values),
+            DataType::UInt32 => self.pass_as::<UInt32Type>(values),
+            DataType::UInt64 => self.pass_as::<UInt64Type>(values),
+            DataType::Decimal32(..) => self.pass_as::<Decimal32Type>(values),
+            DataType::Decimal64(..) => self.pass_as::<Decimal64Type>(values),
+            DataType::Decimal128(..) => self.pass_as::<Decimal128Type>(values),
+            DataType::Date32 => self.pass_as::<Date32Type>(values),
+            DataType::Timestamp(TimeUnit::Second, _) => self.pass_as::<TimestampSecondType>(values),
+            DataType::Timestamp(TimeUnit::Millisecond, _) => self.pass_as::<TimestampMillisecondType>(values),
+            DataType::Timestamp(TimeUnit::Microsecond, _) => self.pass_as::<TimestampMicrosecondType>(values),
+            DataType::Timestamp(TimeUnit::Nanosecond, _) => self.pass_as::<TimestampNanosecondType>(values),
+            _ => None,
+        }
     }
 
-    fn number_as(&self, stored: &DataType) -> Option<Scalar<ArrayRef>> {
-        match stored {
-            DataType::Int8 => scalar::<Int8Type>(self.number, stored),
-            DataType::Int16 => scalar::<Int16Type>(self.number, stored),
-            DataType::Int32 => scalar::<Int32Type>(self.number, stored),
-            DataType::UInt8 => scalar::<UInt8Type>(self.number, stored),
-            DataType::UInt16 => scalar::<UInt16Type>(self.number, stored),
-            DataType::UInt32 => scalar::<UInt32Type>(self.number, stored),
-            DataType::Decimal32(..) => scalar::<Decimal32Type>(self.number, stored),
-            DataType::Decimal64(..) => scalar::<Decimal64Type>(self.number, stored),
-            _ => None,
+    fn pass_as<T: ArrowPrimitiveType<Native: TryFrom<i128>>>(&self, values: &ArrayRef) -> Option<BooleanArray> {
+        let number = T::Native::try_from(self.number).ok()?;
+        let array = values.as_primitive_opt::<T>()?;
+        let values = array.values();
+        let passed = match self.op {
+            Operator::Eq => bits(values, |value| value == number),
+            Operator::NotEq => bits(values, |value| value != number),
+            Operator::Lt => bits(values, |value| value < number),
+            Operator::LtEq => bits(values, |value| value <= number),
+            Operator::Gt => bits(values, |value| value > number),
+            Operator::GtEq => bits(values, |value| value >= number),
+            _ => return None,
+        };
+        Some(BooleanArray::new(passed, array.nulls().cloned()))
+    }
+
+    /// True when a value from `min` to `max` may pass.
+    pub(super) fn may_pass(&self, min: i64, max: i64) -> bool {
+        let (min, max, number) = (i128::from(min), i128::from(max), self.number);
+        match self.op {
+            Operator::Eq => min <= number && number <= max,
+            Operator::NotEq => min != number || number != max,
+            Operator::Lt => min < number,
+            Operator::LtEq => min <= number,
+            Operator::Gt => max > number,
+            Operator::GtEq => max >= number,
+            _ => true,
         }
     }
 }
 
-fn scalar<T: ArrowPrimitiveType<Native: TryFrom<i128>>>(number: i128, stored: &DataType) -> Option<Scalar<ArrayRef>> {
-    let number = T::Native::try_from(number).ok()?;
-    let number = PrimitiveArray::<T>::from_value(number, 1).with_data_type(stored.clone());
-    Some(Scalar::new(Arc::new(number)))
+/// A bit for each value that passes. Values are compared in one loop that the compiler makes vectors of, and their flags
+/// packed eight at a time: arrow's kernels call a comparison for each, which is not inlined in a build of many units.
+fn bits<N: Copy>(values: &[N], passes: impl Fn(N) -> bool) -> BooleanBuffer {
+    let mut bytes = Vec::with_capacity(values.len().div_ceil(64) * 8);
+    for values in values.chunks(64) {
+        let mut flags = [0_u8; 64];
+        flags.iter_mut().zip(values).for_each(|(flag, value)| *flag = u8::from(passes(*value)));
+        let (eights, _) = flags.as_chunks::<8>();
+        bytes.extend(eights.iter().map(|eight| packed(*eight)));
+    }
+    BooleanBuffer::new(Buffer::from_vec(bytes), 0, values.len())
 }
 
-/// Of the types that are stored narrower; decimals without their point, which is where the column has it.
+/// Eight bytes of 0 or 1 as bits: the product has the one of byte k at bit 56 + k, and nothing is carried there.
+fn packed(flags: [u8; 8]) -> u8 {
+    (u64::from_le_bytes(flags).wrapping_mul(0x0102_0408_1020_4080) >> 56) as u8
+}
+
+/// Decimals without their point, dates and times in the unit of their type: the column has them so, too.
 fn number(literal: &ScalarValue) -> Option<i128> {
     match literal {
+        ScalarValue::Int8(value) => value.map(i128::from),
+        ScalarValue::UInt8(value) => value.map(i128::from),
         ScalarValue::Int16(value) => value.map(i128::from),
         ScalarValue::Int32(value) => value.map(i128::from),
         ScalarValue::Int64(value) => value.map(i128::from),
         ScalarValue::UInt16(value) => value.map(i128::from),
         ScalarValue::UInt32(value) => value.map(i128::from),
         ScalarValue::UInt64(value) => value.map(i128::from),
+        ScalarValue::Date32(value) => value.map(i128::from),
+        ScalarValue::TimestampSecond(value, _)
+        | ScalarValue::TimestampMillisecond(value, _)
+        | ScalarValue::TimestampMicrosecond(value, _)
+        | ScalarValue::TimestampNanosecond(value, _) => value.map(i128::from),
+        ScalarValue::Decimal32(value, ..) => value.map(i128::from),
         ScalarValue::Decimal64(value, ..) => value.map(i128::from),
         ScalarValue::Decimal128(value, ..) => *value,
         _ => None,
@@ -113,9 +160,16 @@ mod tests {
             (D::UInt64, D::UInt32),
             (D::Decimal128(20, 2), D::Decimal32(9, 2)),
             (D::Decimal128(20, 2), D::Decimal64(18, 2)),
+            (D::Int8, D::Int8),
+            (D::Int64, D::Int64),
+            (D::UInt64, D::UInt64),
+            (D::Decimal128(20, 2), D::Decimal128(20, 2)),
+            (D::Timestamp(TimeUnit::Second, None), D::Timestamp(TimeUnit::Second, None)),
+            (D::Timestamp(TimeUnit::Nanosecond, None), D::Timestamp(TimeUnit::Nanosecond, None)),
         ];
         let values = (0..9).map(Some).chain([None]).chain((0..9).map(|v| Some(8 - v))).collect::<Vec<Option<i64>>>();
-        let values = arrow::array::Int64Array::from(values);
+        // More than are compared at once, and some that are left.
+        let values = arrow::array::Int64Array::from(values.repeat(8));
         for (declared, stored) in kinds {
             let schema = Schema::new(vec![Field::new("a", declared.clone(), true)]);
             let wide = cast(&values, &declared).unwrap();

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 
-use arrow::array::{ArrayRef, BooleanArray, BooleanBufferBuilder, NullArray, UInt64Array};
+use arrow::array::{ArrayRef, BooleanArray, NullArray, UInt64Array};
 use datafusion::common::{DataFusionError, Result};
 use roaring::RoaringBitmap;
 use terrace_tier_store::heat::{Pattern, Sample};
@@ -18,9 +18,10 @@ use terrace_tier_store::tier::TierId;
 use terrace_tier_store::tier::codec::{StoredColumn, Words};
 use terrace_tier_store::tier::ssd::{Admission, ColdColumns, ColdRead};
 
-use super::filter::Selection;
+use super::filter::{Conjunct, Selection};
 use super::late::Chosen;
 use super::metrics::ScanMetrics;
+use super::pages::{self, Meeting, Pages};
 use super::queue::ScanSpec;
 use crate::error::store_error;
 
@@ -43,6 +44,8 @@ pub(super) struct OpenChunk {
     later: Vec<usize>,
     /// What the filters let pass, where they were evaluated before the other columns were read.
     chosen: Option<Chosen>,
+    /// Where rows can pass the filters: cold columns have no values elsewhere.
+    pages: Option<Pages>,
     // Hold the charges of the bytes read, not the arrays.
     cold: Vec<ColdColumns>,
 }
@@ -78,6 +81,8 @@ pub(super) struct ColdPart {
     /// Those that wait until the filters were evaluated.
     later: Vec<usize>,
     chosen: Option<Chosen>,
+    /// Where rows can pass the filters.
+    pages: Option<Pages>,
     cold: Vec<ColdColumns>,
 }
 
@@ -110,8 +115,9 @@ impl OpenChunk {
             columns.push(resident.map(|r| (r.column.clone(), r.tier.id(), 0)));
         }
         let (later, chosen, cold) = (Vec::new(), None, Vec::new());
+        let pages = if missing.is_empty() { None } else { Pages::of(spec, chunk) };
         let (spec, chunk) = (Arc::clone(spec), Arc::clone(chunk));
-        let part = ColdPart { spec, item, chunk, columns, missing, later, chosen, cold };
+        let part = ColdPart { spec, item, chunk, columns, missing, later, chosen, pages, cold };
         Ok(if part.missing.is_empty() { Opening::Now(Arc::new(part.complete(None)?)) } else { Opening::Cold(part) })
     }
 
@@ -134,7 +140,7 @@ impl OpenChunk {
         let count = || AtomicUsize::new(0);
         let spec = Arc::clone(spec);
         let (next, scanned, survivors) = (count(), count(), count());
-        let (later, chosen, cold) = (Vec::new(), None, Vec::new());
+        let (later, chosen, pages, cold) = (Vec::new(), None, None, Vec::new());
         let (parted, steps) = (count(), Default::default());
         Self {
             spec,
@@ -150,6 +156,7 @@ impl OpenChunk {
             steps,
             later,
             chosen,
+            pages,
             cold,
         }
     }
@@ -173,7 +180,11 @@ impl OpenChunk {
     pub(super) fn waiting_bytes(&self) -> u64 {
         let chunk = self.touched.as_ref().map(|touched| &touched.chunk);
         let ssd = self.spec.source.store.ssd();
-        chunk.map_or(0, |chunk| self.later.iter().map(|c| ssd.bytes_to_read(chunk, *c, None)).sum())
+        chunk.map_or(0, |chunk| self.later.iter().map(|c| ssd.bytes_to_read(chunk, *c, self.ranges())).sum())
+    }
+
+    fn ranges(&self) -> Option<&[Range<usize>]> {
+        self.pages.as_ref().map(Pages::ranges)
     }
 
     /// Counts of its execution.
@@ -193,6 +204,7 @@ impl OpenChunk {
             missing: std::mem::take(&mut self.later),
             later: Vec::new(),
             chosen: Some(chosen),
+            pages: self.pages.take(),
             cold: std::mem::take(&mut self.cold),
         })
     }
@@ -230,10 +242,10 @@ impl OpenChunk {
         Some((words.clone(), keys))
     }
 
-    /// The values of a slice of a read column that is stored narrower than declared, as they are stored.
-    pub(super) fn narrow(&self, slot: usize, range: &Range<usize>) -> Option<ArrayRef> {
+    /// The values of a slice of a read column as they are stored, perhaps narrower than declared.
+    pub(super) fn stored(&self, slot: usize, range: &Range<usize>) -> Option<ArrayRef> {
         let column = self.columns.get(slot).filter(|column| column.rows() == self.rows)?;
-        column.narrow(range.start, range.len())
+        column.stored_values(range.start, range.len())
     }
 
     /// Lets an emulated device take its time for a slice of a column.
@@ -245,19 +257,21 @@ impl OpenChunk {
         }
     }
 
-    /// The rows of a slice that are not deleted; `None` when all of them.
-    pub(super) fn live(&self, range: &Range<usize>) -> Option<BooleanArray> {
-        let deletions = self.deletions.as_ref()?;
+    /// The rows of a slice that are not deleted, and not left out by bounds.
+    pub(super) fn live(&self, range: &Range<usize>) -> Selection {
+        let meeting = self.pages.as_ref().map_or(Meeting::Whole, |pages| pages.meeting(range));
         let span = range.start as u32..range.end as u32;
-        if deletions.range_cardinality(span.clone()) == 0 {
-            return None;
-        }
-        let mut live = BooleanBufferBuilder::new(range.len());
-        live.append_n(range.len(), true);
-        for row in deletions.range(span) {
+        let deletions = self.deletions.as_ref().filter(|deletions| deletions.range_cardinality(span.clone()) > 0);
+        let mut live = match (meeting, deletions) {
+            (Meeting::Apart, _) => return Selection::Nothing,
+            (Meeting::Whole, None) => return Selection::All,
+            (Meeting::Whole, Some(_)) => pages::bits(range, std::slice::from_ref(range)),
+            (Meeting::Partly(parts), _) => pages::bits(range, &parts),
+        };
+        for row in deletions.into_iter().flat_map(|deletions| deletions.range(span.clone())) {
             live.set_bit(row as usize - range.start, false);
         }
-        Some(BooleanArray::new(live.finish(), None))
+        Selection::Some(BooleanArray::new(live.finish(), None))
     }
 
     /// Notes that `survivors` of `rows` rows left the scan; of some there is a sample.
@@ -287,7 +301,8 @@ impl OpenChunk {
 
     /// No row was wanted: says so of the cold columns that were asked for single values, so that they get filters.
     fn read_in_vain(&self) {
-        let Some(touched) = &self.touched else { return };
+        // Of values that were not read nothing can be said.
+        let Some(touched) = self.touched.as_ref().filter(|_| self.pages.is_none()) else { return };
         for asked in self.spec.asked() {
             let slot = self.spec.columns.iter().position(|column| *column == asked.column);
             let place = slot.and_then(|slot| touched.places.get(slot).copied().flatten());
@@ -303,7 +318,7 @@ impl OpenChunk {
 impl ColdPart {
     /// Bytes that could wait for the filters, and whether these need no other column.
     pub(super) fn waitable_bytes(&self) -> (u64, bool) {
-        let bytes = |column| self.spec.source.store.ssd().bytes_to_read(&self.chunk, column, None);
+        let bytes = |column| self.bytes_of(column);
         (self.waitable().map(bytes).sum(), self.waitable().count() == self.missing.len())
     }
 
@@ -322,15 +337,16 @@ impl ColdPart {
         self
     }
 
-    /// True when the dictionary of a column that would be read has no value that a filter lets pass.
+    /// True when none of its pages, or the dictionary of a column that would be read, has a value that the filters let pass.
     pub(super) fn is_denied(&self) -> bool {
-        self.spec.conjuncts.iter().any(|conjunct| {
-            let column = conjunct.slots().first().and_then(|slot| self.spec.columns.get(*slot));
-            let home = column.filter(|c| self.missing.contains(c)).and_then(|c| self.chunk.columns().get(*c));
-            let Some(home) = home.map(|segment| &segment.home) else { return false };
-            let nulls = home.layout.nodes.first().is_none_or(|(_, nulls)| *nulls > 0);
-            home.encoding.words().is_some_and(|words| conjunct.denies(words, nulls))
-        })
+        self.pages.as_ref().is_some_and(Pages::is_empty)
+            || self.spec.conjuncts.iter().any(|conjunct| {
+                let column = conjunct.slots().first().and_then(|slot| self.spec.columns.get(*slot));
+                let home = column.filter(|c| self.missing.contains(c)).and_then(|c| self.chunk.columns().get(*c));
+                let Some(home) = home.map(|segment| &segment.home) else { return false };
+                let nulls = home.layout.nodes.first().is_none_or(|(_, nulls)| *nulls > 0);
+                home.encoding.words().is_some_and(|words| conjunct.denies(words, nulls))
+            })
     }
 
     /// The same, of which only these rows are wanted.
@@ -356,11 +372,17 @@ impl ColdPart {
         if self.cold.is_empty() {
             self.spec.metrics.chunks_cold.add(1);
         }
+        if self.chosen.is_none() && self.pages.is_some() {
+            let spared = |column: &usize| {
+                ssd.bytes_to_read(&self.chunk, *column, None).saturating_sub(self.bytes_of(*column)) as usize
+            };
+            self.spec.metrics.bytes_skipped.add(self.missing.iter().chain(&self.later).map(spared).sum());
+        }
         Ok(Ok(ChunkRead { part: Some(self), read: Some(read) }))
     }
 
     fn wanted(&self) -> Option<&[Range<usize>]> {
-        self.chosen.as_ref().map(Chosen::ranges)
+        self.chosen.as_ref().map(Chosen::ranges).or_else(|| self.pages.as_ref().map(Pages::ranges))
     }
 
     fn bytes_of(&self, column: usize) -> u64 {
@@ -370,6 +392,19 @@ impl ColdPart {
     /// Bytes that have to be read.
     pub(super) fn missing_bytes(&self) -> u64 {
         self.missing.iter().map(|column| self.bytes_of(*column)).sum()
+    }
+
+    /// What can be told from all values of a column that a filter asked for.
+    fn learn(&self, (slot, column): (usize, usize), values: &StoredColumn, sampled: bool) {
+        let mut compared = self.spec.conjuncts.iter().filter_map(Conjunct::comparison);
+        if compared.any(|(compared, _)| compared == slot)
+            && let Some(segment) = self.chunk.columns().get(column)
+        {
+            segment.learn_page_bounds(values);
+        }
+        if sampled && self.spec.filters_on(slot) {
+            self.spec.source.table.offer_sample(&self.chunk, column, values);
+        }
     }
 
     /// The chunk, with what was read of it.
@@ -390,8 +425,8 @@ impl ColdPart {
             } else {
                 let too_few = || DataFusionError::Internal("a cold read returned too few columns".into());
                 let stored = read.next().ok_or_else(too_few)?;
-                if sampled && self.spec.filters_on(slot) {
-                    source.table.offer_sample(&self.chunk, *column, stored);
+                if self.pages.is_none() && self.chosen.is_none() {
+                    self.learn((slot, *column), stored, sampled);
                 }
                 columns.push(stored.clone());
                 places.push(Some((home, self.bytes_of(*column))));
@@ -402,7 +437,7 @@ impl ColdPart {
         let touched = Touched { chunk: self.chunk, places };
         self.cold.extend(cold);
         let mut chunk = OpenChunk::new(&self.spec, (self.item, rows), columns, deletions, Some(touched));
-        (chunk.later, chunk.chosen, chunk.cold) = (self.later, self.chosen, self.cold);
+        (chunk.later, chunk.chosen, chunk.pages, chunk.cold) = (self.later, self.chosen, self.pages, self.cold);
         Ok(chunk)
     }
 }
@@ -449,8 +484,8 @@ impl Arrived {
 }
 
 impl Drop for OpenChunk {
-    /// Counts an access of each segment, once per statement. What filters read was read from end to end; the other columns
-    /// were read where rows survived. A resident column without survivors was not touched. Cold ones may then come into
+    /// Counts an access of each segment, once per statement. What filters read was read from end to end, or by pages where
+    /// bounds left some of them; the other columns were read where rows survived. A resident column without survivors was not touched. Cold ones may then come into
     /// memory.
     fn drop(&mut self) {
         let Some(touched) = self.touched.as_ref().filter(|_| !cfg!(feature = "no-counters")) else { return };
@@ -464,9 +499,11 @@ impl Drop for OpenChunk {
             let Some((tier, bytes_read)) = place else { continue };
             let Some(segment) = touched.chunk.columns().get(*column).filter(|s| s.constant.is_none()) else { continue };
             let resident = *tier != self.spec.source.home_tier();
-            let (pattern, values) = match self.spec.filters_on(slot) {
-                true => (Pattern::Sequential, scanned),
-                false => (selected, survivors),
+            let (pattern, values) = match (self.spec.filters_on(slot), &self.pages) {
+                // A place for each page.
+                (true, Some(pages)) if !resident => (Pattern::Point, pages.count()),
+                (true, _) => (Pattern::Sequential, scanned),
+                (false, _) => (selected, survivors),
             };
             if values == 0 && resident {
                 continue;

@@ -103,7 +103,7 @@ impl ScanStream {
         let selection = match chunk.chosen(range) {
             Some(chosen) => chosen,
             None => {
-                let live = chunk.live(range).map_or(Selection::All, Selection::Some);
+                let live = chunk.live(range);
                 self.filter.apply(range.len(), live, &mut slices, Asking::WhatPays)?
             }
         };
@@ -215,12 +215,12 @@ impl Columns for Slices<'_> {
         Some(keys)
     }
 
-    fn narrow(&mut self, slot: usize) -> Option<ArrayRef> {
+    fn stored(&mut self, slot: usize) -> Option<ArrayRef> {
         // Wide ones that are there already are as good.
         if self.known.get(slot).is_some_and(Option::is_some) {
             return None;
         }
-        let values = self.chunk.narrow(slot, self.range)?;
+        let values = self.chunk.stored(slot, self.range)?;
         self.touch(slot);
         Some(values)
     }

@@ -18,6 +18,7 @@ use parking_lot::Mutex;
 
 use super::column::{Column, ColumnId, Constant};
 use super::filter::FilterSlot;
+use super::page_bounds::PageBounds;
 use super::row_map::Whereabouts;
 use crate::error::Error;
 use crate::heat::{Heritage, SegmentCounters};
@@ -73,6 +74,7 @@ pub struct Segment {
     pub counters: SegmentCounters,
     /// What is known of its values beyond their bounds.
     pub(crate) filter: FilterSlot,
+    pub(super) page_bounds: OnceLock<PageBounds>,
 }
 
 impl Segment {
@@ -97,7 +99,22 @@ impl Segment {
     /// A segment that lies at its home only.
     pub fn new(column: ColumnId, home: Home) -> Self {
         let (resident, counters, filter) = (ArcSwapOption::empty(), SegmentCounters::default(), FilterSlot::default());
-        Self { column, home, constant: None, resident, counters, filter }
+        Self { column, home, constant: None, resident, counters, filter, page_bounds: OnceLock::new() }
+    }
+
+    /// The bounds of its pages, once they were learned.
+    pub fn page_bounds(&self) -> Option<&PageBounds> {
+        self.page_bounds.get()
+    }
+
+    /// Learns the bounds of its pages from all of its values.
+    pub fn learn_page_bounds(&self, values: &StoredColumn) {
+        if self.page_bounds.get().is_none()
+            && let Some(bounds) = PageBounds::of(values)
+        {
+            // Others may have learned them meanwhile: they are the same.
+            let _ = self.page_bounds.set(bounds);
+        }
     }
 
     /// Segments of the columns of a file, `ids` in its order.

@@ -90,6 +90,53 @@ async fn the_rest_of_a_chunk_is_read_for_rows_that_passed() {
     fixture.assert_idle().await;
 }
 
+/// Bounds of pages are learned from what filters read; after that, pages in which no row can pass are not read.
+#[tokio::test]
+async fn pages_without_a_wanted_row_are_read_once() {
+    let mut fixture = Fixture::new(&mut Rng(14), 120_000, 60_000, 300);
+    fixture.delete(&mut Rng(4), 10);
+    let (context, oracle) = (fixture.session(2), fixture.oracle());
+    let stored = |column: usize| fixture.version.chunks[1].chunk.segments[column].home.len as usize;
+    let key = stored(0);
+    let mut read = Vec::new();
+    for key in [70_001, 70_002, 95_000] {
+        let sql = format!("SELECT k, i, u, d FROM t WHERE k = {key}");
+        let (plan, batches) = run(&context, &sql).await;
+        assert_eq!(lines(&batches), lines(&run(&oracle, &sql).await.1), "{sql}");
+        read.push((metric(&plan, "bytes_ssd"), metric(&plan, "bytes_skipped")));
+    }
+    // Zone maps leave one chunk, and say nothing of its pages.
+    assert!(read[0].0 >= key, "{read:?}");
+    for (pages, spared) in &read[1..] {
+        assert!(*pages < key / 2 + stored(6) / 4 && *spared > key / 2, "{read:?}");
+    }
+    // Slices that are not pages, ranges, what no row fulfils; twice, as the first time learns.
+    run(&context, "SET datafusion.execution.batch_size = 1000").await;
+    for wanted in [
+        "k BETWEEN 68000 AND 70000",
+        "k > 110000 OR k < 5",
+        "k > 69000 AND k <= 69010 AND i > 0",
+        "k <> 70000 AND k >= 119990",
+        "k < 100 AND d > DATE '1971-01-01'",
+        "d = DATE '1971-06-01'",
+        "d = DATE '1972-12-31' AND k > 90000",
+    ]
+    .repeat(2)
+    {
+        for sql in [
+            format!("SELECT k, i, s FROM t WHERE {wanted}"),
+            format!("SELECT count(*) AS k, sum(i) AS i FROM t WHERE {wanted}"),
+        ] {
+            assert_eq!(lines(&run(&context, &sql).await.1), lines(&run(&oracle, &sql).await.1), "{sql}");
+        }
+    }
+    // Rows that were not read would fail: nobody asks them.
+    let among = "k > 70000 AND k < 70100";
+    let asked = run(&context, &format!("SELECT k FROM t WHERE 900000 / k > 3 AND {among}")).await.1;
+    assert_eq!(lines(&asked), lines(&run(&oracle, &format!("SELECT k FROM t WHERE {among}")).await.1));
+    fixture.assert_idle().await;
+}
+
 /// A top-k reads columns that are worked on below it where a row may be among the first.
 #[tokio::test]
 async fn top_k_reads_wide_columns_of_few_chunks() {

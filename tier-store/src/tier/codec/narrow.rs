@@ -178,11 +178,11 @@ impl StoredColumn {
         }
     }
 
-    /// Rows `offset .. offset + len` of a column that is stored narrower than declared, as they are stored.
-    pub fn narrow(&self, offset: usize, len: usize) -> Option<ArrayRef> {
+    /// Rows `offset .. offset + len` as they are stored, perhaps in a narrower type than declared. `None` for keys of texts.
+    pub fn stored_values(&self, offset: usize, len: usize) -> Option<ArrayRef> {
         match &self.form {
-            Form::Narrow(_) => self.stored_slice(offset, len).ok(),
-            _ => None,
+            Form::Declared | Form::Narrow(_) => self.stored_slice(offset, len).ok(),
+            Form::Worded(_) => None,
         }
     }
 

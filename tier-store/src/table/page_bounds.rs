@@ -1,0 +1,110 @@
+//! Bounds of the pages of a column: the least and the greatest value of every 8,192 rows.
+//!
+//! They are learned when a scan that filters on the column has read all of it from its home: no read is done for them, and
+//! a column that nobody filters on has none. Rows of a chunk never change, so they hold as long as it does; a restart
+//! forgets them. They take 16 bytes for each page.
+
+use std::ops::Range;
+
+use arrow::array::{Array, ArrayRef, ArrowPrimitiveType, AsArray};
+use arrow::compute::{max, min};
+use arrow::datatypes::{
+    DataType, Date32Type, Decimal32Type, Decimal64Type, Int8Type, Int16Type, Int32Type, Int64Type, TimeUnit,
+    TimestampMicrosecondType, TimestampMillisecondType, TimestampNanosecondType, TimestampSecondType, UInt8Type,
+    UInt16Type, UInt32Type,
+};
+
+use crate::tier::codec::{PAGE_ROWS, StoredColumn};
+
+/// Numbers as a column has them: decimals without their point, dates and times in the unit of their type.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PageBounds(Box<[Option<(i64, i64)>]>);
+
+impl PageBounds {
+    /// Of a column of which all rows are at hand. `None`: of its type there are none, or all of it is one page.
+    pub fn of(column: &StoredColumn) -> Option<Self> {
+        let rows = column.rows();
+        if rows <= PAGE_ROWS {
+            return None;
+        }
+        let values = column.stored_values(0, rows)?;
+        let pages = (0..rows).step_by(PAGE_ROWS).map(|first| values.slice(first, PAGE_ROWS.min(rows - first)));
+        pages.map(|page| bounds(&page)).collect::<Option<_>>().map(Self)
+    }
+
+    /// The rows of pages whose bounds (least, greatest) may be those of a row that is wanted, as ascending ranges of
+    /// whole pages. Nulls are not wanted.
+    pub fn rows(&self, rows: usize, may: impl Fn(i64, i64) -> bool) -> Vec<Range<usize>> {
+        let mut ranges = Vec::<Range<usize>>::new();
+        for (page, _) in self.0.iter().enumerate().filter(|(_, bounds)| bounds.is_some_and(|(min, max)| may(min, max)))
+        {
+            let page = page * PAGE_ROWS..rows.min((page + 1) * PAGE_ROWS);
+            match ranges.last_mut().filter(|last| last.end == page.start) {
+                Some(last) => last.end = page.end,
+                None => ranges.push(page),
+            }
+        }
+        ranges
+    }
+}
+
+/// The least and the greatest value; `Some(None)`: all are null; `None`: not of this type.
+fn bounds(page: &ArrayRef) -> Option<Option<(i64, i64)>> {
+    fn of<T: ArrowPrimitiveType<Native: Into<i64>>>(page: &ArrayRef) -> Option<(i64, i64)> {
+        let page = page.as_primitive::<T>();
+        Some((min(page)?.into(), max(page)?.into()))
+    }
+    Some(match page.data_type() {
+        DataType::Int8 => of::<Int8Type>(page),
+        DataType::Int16 => of::<Int16Type>(page),
+        DataType::Int32 => of::<Int32Type>(page),
+        DataType::Int64 => of::<Int64Type>(page),
+        DataType::UInt8 => of::<UInt8Type>(page),
+        DataType::UInt16 => of::<UInt16Type>(page),
+        DataType::UInt32 => of::<UInt32Type>(page),
+        DataType::Decimal32(..) => of::<Decimal32Type>(page),
+        DataType::Decimal64(..) => of::<Decimal64Type>(page),
+        DataType::Date32 => of::<Date32Type>(page),
+        DataType::Timestamp(TimeUnit::Second, _) => of::<TimestampSecondType>(page),
+        DataType::Timestamp(TimeUnit::Millisecond, _) => of::<TimestampMillisecondType>(page),
+        DataType::Timestamp(TimeUnit::Microsecond, _) => of::<TimestampMicrosecondType>(page),
+        DataType::Timestamp(TimeUnit::Nanosecond, _) => of::<TimestampNanosecondType>(page),
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::single_range_in_vec_init)]
+    use std::sync::Arc;
+
+    use arrow::array::{Float64Array, Int32Array, UInt64Array};
+
+    use super::*;
+
+    #[test]
+    fn pages_without_a_wanted_value_are_left_out() {
+        let rows = 3 * PAGE_ROWS + 10;
+        // A page of values below 100, one of nulls, one like the first, and a short one with a single value.
+        let value = |row: usize| match row / PAGE_ROWS {
+            0 | 2 => Some((row % 100) as i32),
+            1 => None,
+            _ => (row == rows - 1).then_some(-7),
+        };
+        let column = StoredColumn::plain(Arc::new((0..rows).map(value).collect::<Int32Array>()));
+        let bounds = PageBounds::of(&column).unwrap();
+        assert_eq!(bounds.rows(rows, |min, max| (min..=max).contains(&99)), [0..8192, 16_384..24_576]);
+        assert_eq!(bounds.rows(rows, |min, _| min < 0), [24_576..rows]);
+        assert_eq!(bounds.rows(rows, |min, max| min <= 0 && max >= -7), [0..8192, 16_384..rows]);
+        assert!(bounds.rows(rows, |_, max| max >= 100).is_empty());
+    }
+
+    #[test]
+    fn columns_of_one_page_and_of_other_types_have_none() {
+        let of = |array: ArrayRef| PageBounds::of(&StoredColumn::plain(array));
+        assert_eq!(of(Arc::new(Int32Array::from(vec![1; PAGE_ROWS]))), None);
+        assert_eq!(of(Arc::new(Float64Array::from(vec![1.0; PAGE_ROWS + 1]))), None);
+        assert_eq!(of(Arc::new(UInt64Array::from(vec![1; PAGE_ROWS + 1]))), None);
+        assert!(of(Arc::new(Int32Array::from(vec![1; PAGE_ROWS + 1]))).is_some());
+    }
+}
