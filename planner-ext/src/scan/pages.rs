@@ -36,7 +36,7 @@ impl Pages {
             Some(bounds.rows(rows, |min, max| comparison.may_pass(min, max)))
         });
         let left = known.reduce(|left, known| meet(&left, &known))?;
-        (left != [0..rows]).then_some(Self(left))
+        (left.as_slice() != std::slice::from_ref(&(0..rows))).then_some(Self(left))
     }
 
     /// The rows.
