@@ -24,10 +24,10 @@ use terrace_tier_store::clock::thread_cpu_ns;
 use terrace_tier_store::heat::Sample;
 use terrace_tier_store::tier::codec::Words;
 
+use super::comparison::Comparison;
 use super::keys::JoinKeys;
 use super::like::by_pieces;
 use super::membership::{self, Membership};
-use super::narrow::Comparison;
 use super::pruning::widen;
 use super::words::Verdicts;
 

@@ -6,6 +6,7 @@
 //!   open        a chunk whose columns are in reach; counts its segments when done
 //!   stream      one partition: slices of chunks -> filter -> batches
 //!   filter      conjuncts on a slice, cheapest first; dynamic ones only while they pay
+//!   comparison  a column compared with a number, on values as they are stored and on bounds
 //!   membership  a run-time filter on one integer column as a bitmap or Bloom filter
 //!   keys        the keys of a join's build side, on their way to the scan of its other side
 //!   late_fetch  ORDER BY .. LIMIT reads wide columns of the rows that are left only
@@ -26,6 +27,7 @@
 //! beyond the kernels that `FilterExec` would run on it.
 
 mod asked;
+mod comparison;
 mod counted;
 mod exec;
 mod fetch;
@@ -38,7 +40,6 @@ mod late_fetch;
 mod like;
 mod membership;
 mod metrics;
-mod narrow;
 mod open;
 mod pages;
 mod pruning;

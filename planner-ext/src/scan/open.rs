@@ -485,8 +485,8 @@ impl Arrived {
 
 impl Drop for OpenChunk {
     /// Counts an access of each segment, once per statement. What filters read was read from end to end, or by pages where
-    /// bounds left some of them; the other columns were read where rows survived. A resident column without survivors was not touched. Cold ones may then come into
-    /// memory.
+    /// bounds left some of them; the other columns were read where rows survived. A resident column without survivors was
+    /// not touched. Cold ones may then come into memory.
     fn drop(&mut self) {
         let Some(touched) = self.touched.as_ref().filter(|_| !cfg!(feature = "no-counters")) else { return };
         let (scanned, survivors) = (*self.scanned.get_mut(), *self.survivors.get_mut());

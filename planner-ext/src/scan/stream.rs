@@ -216,9 +216,9 @@ impl Columns for Slices<'_> {
     }
 
     fn stored(&mut self, slot: usize) -> Option<ArrayRef> {
-        // Wide ones that are there already are as good.
-        if self.known.get(slot).is_some_and(Option::is_some) {
-            return None;
+        // Those that are there already are as good.
+        if let Some(Some(known)) = self.known.get(slot) {
+            return Some(Arc::clone(known));
         }
         let values = self.chunk.stored(slot, self.range)?;
         self.touch(slot);

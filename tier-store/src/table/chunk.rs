@@ -74,6 +74,7 @@ pub struct Segment {
     pub counters: SegmentCounters,
     /// What is known of its values beyond their bounds.
     pub(crate) filter: FilterSlot,
+    /// Empty until they were learned.
     pub(super) page_bounds: OnceLock<PageBounds>,
 }
 

@@ -2,7 +2,7 @@
 //!
 //! They are learned when a scan that filters on the column has read all of it from its home: no read is done for them, and
 //! a column that nobody filters on has none. Rows of a chunk never change, so they hold as long as it does; a restart
-//! forgets them. They take 16 bytes for each page.
+//! forgets them. They take 24 bytes for each page.
 
 use std::ops::Range;
 
