@@ -15,7 +15,7 @@ use arrow::buffer::Buffer;
 use super::BLOCK_BYTES;
 use super::pool::{Allocation, BufferPool};
 use crate::error::Result;
-use crate::tier::Charge;
+use crate::tier::{Charge, copy_past_caches};
 
 /// Bytes of one read: a window inside whole, aligned blocks.
 pub struct AlignedBuffer {
@@ -50,9 +50,7 @@ impl AlignedBuffer {
     /// A copy of `bytes` at an address that is a multiple of `align` (a power of two).
     pub fn copy_of(bytes: &[u8], align: usize) -> Result<Self> {
         let mut copy = Self::over(0, bytes.len(), align, |bytes| Allocation::new(bytes, align))?;
-        if let Some(target) = copy.blocks_mut().get_mut(..bytes.len()) {
-            target.write_copy_of_slice(bytes);
-        }
+        copy_past_caches(bytes, copy.blocks_mut());
         Ok(copy)
     }
 

@@ -152,6 +152,12 @@ pub trait BlockIo: Send + Sync + std::fmt::Debug {
     /// Reads windows (offset and length) of a file at once, what lies between them too; they ascend. A handle for each: the
     /// results share their memory. Where that fails, each window is read by itself.
     fn read_windows(&self, class: Class, file: &Arc<IoFile>, windows: &[(u64, usize)]) -> Vec<ReadHandle>;
+
+    /// Several such reads, which an engine may give to the device in one go; the handles of each follow those of the one before.
+    fn read_all(&self, class: Class, file: &Arc<IoFile>, reads: &[&[(u64, usize)]]) -> Vec<ReadHandle> {
+        reads.iter().flat_map(|windows| self.read_windows(class, file, windows)).collect()
+    }
+
     /// Counts.
     fn stats(&self) -> &IoStats;
     /// Where the memory of reads comes from.

@@ -60,16 +60,23 @@ impl Shared {
         unsafe { libc::read(self.wake.as_raw_fd(), count.as_mut_ptr().cast(), count.len()) };
     }
 
-    fn submit(&self, class: Class, request: Request) {
+    /// The thread is woken once for all of them, and gives them to the device in one go.
+    fn submit(&self, class: Class, requests: impl IntoIterator<Item = Request>) {
+        let mut requests = requests.into_iter().peekable();
+        if requests.peek().is_none() {
+            return;
+        }
         let mut queue = self.queue.lock();
         if queue.stopped {
             drop(queue);
-            let error = Error::io("read", &request.file.path, &std::io::Error::other("the I/O engine has stopped"));
-            request.callers.complete(Err(error));
+            for request in requests {
+                let error = Error::io("read", &request.file.path, &std::io::Error::other("the I/O engine has stopped"));
+                request.callers.complete(Err(error));
+            }
             return;
         }
-        queue.waiting.push(class, request);
-        let first = queue.waiting.len() == 1;
+        let first = queue.waiting.len() == 0;
+        requests.for_each(|request| queue.waiting.push(class, request));
         drop(queue);
         // A queue that was not empty has been signalled for and not yet been emptied.
         if first {
@@ -141,10 +148,17 @@ impl BlockIo for UringEngine {
     }
 
     fn read_windows(&self, class: Class, file: &Arc<IoFile>, windows: &[(u64, usize)]) -> Vec<ReadHandle> {
-        let (handles, request) = Request::new(class, &self.shared.stats, &self.shared.pool, file, windows);
-        if let Some(request) = request {
-            self.shared.submit(class, request);
+        self.read_all(class, file, &[windows])
+    }
+
+    fn read_all(&self, class: Class, file: &Arc<IoFile>, reads: &[&[(u64, usize)]]) -> Vec<ReadHandle> {
+        let (mut handles, mut requests) = (Vec::with_capacity(reads.len()), Vec::with_capacity(reads.len()));
+        for windows in reads {
+            let (asked, request) = Request::new(class, &self.shared.stats, &self.shared.pool, file, windows);
+            handles.extend(asked);
+            requests.extend(request);
         }
+        self.shared.submit(class, requests);
         handles
     }
 
@@ -400,9 +414,7 @@ impl Worker {
             None if complete => Ok(operation.buffer),
             None => Err(Error::Cancelled),
         };
-        for apart in operation.request.complete(result) {
-            self.shared.submit(Class::Needed, apart);
-        }
+        self.shared.submit(Class::Needed, operation.request.complete(result));
     }
 
     /// At the end of the engine: gives out nothing more; running pieces are waited for.

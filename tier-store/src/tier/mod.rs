@@ -7,6 +7,7 @@
 
 pub mod account;
 pub mod codec;
+mod copy;
 pub mod dram;
 pub mod nvm;
 mod seat;
@@ -18,6 +19,7 @@ use std::sync::Arc;
 use arrow::buffer::Buffer;
 
 pub use account::{Account, Charge};
+pub(crate) use copy::copy_past_caches;
 pub use seat::Seat;
 pub(crate) use seat::Slots;
 

@@ -330,16 +330,16 @@ impl SsdTier {
             (bytes_read, charged_bytes) = (bytes_read + read, charged_bytes + bytes);
             groups.push((group, Arc::new(charge)));
         }
+        let windows: Vec<Vec<(u64, usize)>> =
+            groups.iter().map(|(group, _)| group.iter().flat_map(Planned::windows).collect()).collect();
+        let requests = groups.iter().zip(&windows).flat_map(|((group, _), windows)| match group.as_slice() {
+            // Its ranges are apart.
+            [Planned { part: Some(_), .. }] => windows.chunks(1),
+            _ => windows.chunks(windows.len().max(1)),
+        });
+        let requests: Vec<&[(u64, usize)]> = requests.collect();
+        let mut reads = self.io.read_all(class, &file.io, &requests).into_iter();
         for (group, charge) in groups {
-            let windows: Vec<(u64, usize)> = group.iter().flat_map(Planned::windows).collect();
-            let mut reads = match group.as_slice() {
-                // Its ranges are apart.
-                [Planned { part: Some(_), .. }] => {
-                    windows.iter().map(|(offset, len)| self.io.read_as(class, &file.io, *offset, *len)).collect()
-                }
-                _ => self.io.read_windows(class, &file.io, &windows),
-            }
-            .into_iter();
             for Planned { slot, column, part, .. } in group {
                 let count = part.as_ref().map_or(1, |part| part.ranges().len());
                 let shared = part.is_none();

@@ -2,15 +2,18 @@
 //!
 //! Where a row's place follows from its number (values of one width; the pages of a view column), a column need not be
 //! read as a whole, unless it is compressed. What comes out is a *window*, the pages of rows from the first row asked for to the
-//! last, of which only the rows asked for have their values: the others are zero, or empty text. Nulls of a window are right.
+//! last, of which only the rows asked for surely have their values: others are zero, or empty text. Nulls of a window are right.
 
+use std::mem::MaybeUninit;
 use std::ops::Range;
+use std::sync::Arc;
 
 use arrow::buffer::{BooleanBuffer, Buffer};
 use arrow::datatypes::DataType;
 
 use super::{CHECKSUM_BLOCK_BYTES, ColumnLayout, PAGE_ROWS, StoredColumn, corrupt};
 use crate::error::Result;
+use crate::io::{AlignedBuffer, BufferPool};
 use crate::table::Home;
 
 /// What a part must leave out to be worth putting it together.
@@ -92,9 +95,25 @@ impl Part {
         self.ranges.iter().map(Range::len).sum()
     }
 
-    /// Bytes of memory for the window that [`Part::decode`] makes.
+    /// Bytes of memory that [`Part::column`] takes beside what was read.
     pub fn image_bytes(&self, home: &Home) -> usize {
-        self.layout(home).1
+        if self.in_place(home).is_some() { 0 } else { self.layout(home).1 }
+    }
+
+    /// Where the buffers lie in what was read, when that is one piece that has all of the window.
+    fn in_place(&self, home: &Home) -> Option<ColumnLayout> {
+        let ([read], [validity, values]) = (self.ranges.as_slice(), home.layout.buffers.as_slice()) else {
+            return None;
+        };
+        let placed = |buffer: (u64, u64), bytes: Range<usize>| {
+            let bytes = part_of(buffer, bytes)?;
+            let inside = read.start <= bytes.start && bytes.end <= read.end;
+            let start = bytes.start.saturating_sub(read.start);
+            if bytes.is_empty() { Some((0, 0)) } else { inside.then_some((start as u64, bytes.len() as u64)) }
+        };
+        let of_values = self.window.start * self.width..self.window.end * self.width;
+        let buffers = vec![placed(*validity, bytes_of_bits(&self.window))?, placed(*values, of_values)?];
+        Some(ColumnLayout { buffers, ..home.layout.clone() })
     }
 
     /// Where the buffers lie in the image, and its length: those of the window, then the pages read.
@@ -114,20 +133,28 @@ impl Part {
         (layout, end)
     }
 
-    /// Copies what was read, one slice for each range, to its place in `image`, which is all zeros.
-    pub fn place(&self, home: &Home, read: &[&[u8]], image: &mut [u8]) {
+    /// Copies what was read, one slice for each range, to its place in `image`, and zeros between.
+    fn place(&self, home: &Home, read: &[AlignedBuffer], image: &mut [MaybeUninit<u8>]) {
+        let mut placed: Vec<Range<usize>> = Vec::new();
         for (stored, to) in self.moves(home) {
             for (range, bytes) in self.ranges.iter().zip(read) {
                 let common = range.start.max(stored.start)..range.end.min(stored.end);
                 if common.is_empty() {
                     continue;
                 }
-                let to = to + common.start - stored.start;
-                let from = bytes.get(common.start - range.start..common.end - range.start);
-                if let (Some(from), Some(to)) = (from, image.get_mut(to..to + common.len())) {
-                    to.copy_from_slice(from);
+                let to = to + common.start - stored.start..to + common.end - stored.start;
+                let from = bytes.as_slice().get(common.start - range.start..common.end - range.start);
+                if let (Some(from), Some(target)) = (from, image.get_mut(to.clone())) {
+                    target.write_copy_of_slice(from);
+                    placed.push(to);
                 }
             }
+        }
+        placed.sort_unstable_by_key(|range| range.start);
+        let (mut end, len) = (0, image.len());
+        for range in placed.into_iter().chain([len..len]) {
+            image.get_mut(end..range.start).unwrap_or_default().fill(MaybeUninit::new(0));
+            end = range.end;
         }
     }
 
@@ -158,9 +185,35 @@ impl Part {
         moves
     }
 
-    /// The window, of a column of so many `rows`, over the image that [`Part::place`] filled.
-    pub fn decode(&self, home: &Home, declared: &DataType, rows: usize, image: &Buffer) -> Result<StoredColumn> {
-        let (mut layout, _) = self.layout(home);
+    /// The window, of a column of so many `rows`, from what was read, a buffer for each range: where it lies in it, or put
+    /// together in memory of `pool`.
+    pub(crate) fn column(
+        &self,
+        home: &Home,
+        (declared, rows): (&DataType, usize),
+        read: Vec<AlignedBuffer>,
+        pool: &Arc<BufferPool>,
+    ) -> Result<StoredColumn> {
+        let (layout, image) = match self.in_place(home) {
+            Some(layout) => (layout, read.into_iter().next()),
+            None => {
+                let (layout, bytes) = self.layout(home);
+                let mut image = AlignedBuffer::for_window(pool, 0, bytes)?;
+                self.place(home, &read, image.blocks_mut().get_mut(..bytes).unwrap_or_default());
+                (layout, Some(image))
+            }
+        };
+        let image = image.ok_or_else(|| corrupt("nothing was read of it"))?;
+        self.decode(home, layout, (declared, rows), &image.into_arrow(None))
+    }
+
+    fn decode(
+        &self,
+        home: &Home,
+        mut layout: ColumnLayout,
+        (declared, rows): (&DataType, usize),
+        image: &Buffer,
+    ) -> Result<StoredColumn> {
         let (Some((all, nulls)), Some((start, bytes))) = (layout.nodes.first_mut(), layout.buffers.first()) else {
             return Err(corrupt("a node or a buffer is missing"));
         };

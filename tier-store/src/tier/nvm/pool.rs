@@ -17,6 +17,7 @@ use super::extents::{Extent, Extents};
 use super::persist::{LineFlush, Persistence};
 use crate::error::{Error, Result};
 use crate::io::device::describe_device;
+use crate::tier::copy_past_caches;
 
 /// First bytes of a pool file.
 const MAGIC: &[u8; 16] = b"TERRACE NVM POOL";
@@ -261,10 +262,10 @@ impl Pool {
         let start = NonNull::new(self.address(extent)).filter(|_| image.len() as u64 <= extent.len);
         let start = start.ok_or_else(|| Error::Invalid("an image does not fit its extent".into()))?;
         // SAFETY: the extent holds the image (checked), lies inside the mapping, and belongs to the caller alone.
-        unsafe {
-            std::ptr::copy_nonoverlapping(image.as_ptr(), start.as_ptr(), image.len());
-            self.persistence.persist(start, image.len())?;
-        }
+        let target = unsafe { std::slice::from_raw_parts_mut(start.as_ptr().cast(), image.len()) };
+        copy_past_caches(image, target);
+        // SAFETY: as above.
+        unsafe { self.persistence.persist(start, image.len())? };
         Ok(start)
     }
 

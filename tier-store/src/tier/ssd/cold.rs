@@ -193,10 +193,7 @@ pub(super) fn decoded(
         codec::verify_blocks(home, range.start, bytes.as_slice())
             .map_err(|block| wrong_checksum(chunk, column, block))?;
     }
-    let mut image = AlignedBuffer::zeroed(pool, part.image_bytes(home))?;
-    let read: Vec<&[u8]> = reads.iter().map(AlignedBuffer::as_slice).collect();
-    part.place(home, &read, image.window_mut());
-    Ok((part.decode(home, declared, rows, &image.into_arrow(None)).map_err(located)?, None))
+    Ok((part.column(home, (declared, rows), reads, pool).map_err(located)?, None))
 }
 
 /// Names file, chunk and column in an error of the codec.
