@@ -14,7 +14,7 @@ use crate::placement::tiering::TableSnapshot;
 use crate::table::{Chunk, Segment};
 
 /// Reads after which one counts half, for each segment that memory has room for.
-const READS_PER_SEGMENT: f64 = 128.0;
+const READS_PER_SEGMENT: f64 = 32.0;
 
 /// Accesses of all segments, those of a short time ago above all.
 #[derive(Debug, Clone, Default)]

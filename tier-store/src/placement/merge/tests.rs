@@ -305,10 +305,10 @@ fn time_between_epochs_is_counted_in_reads() {
     };
     near(turn(&[]), [60.0, 0.0, 30.0]);
     (0..50).for_each(|_| near(turn(&[]), [60.0, 0.0, 30.0]));
-    // Three of the larger segments fit, so a read counts half after some 400 others. All together stay as hot as epochs say.
-    near(turn(&[(1, 384)]), [28.9, 46.6, 14.5]);
-    (0..12).for_each(|_| _ = turn(&[(1, 384)]));
-    near(turn(&[(1, 384)]), [0.0, 90.0, 0.0]);
+    // Three of the larger segments fit, so a read counts half after some 100 others. All together stay as hot as epochs say.
+    near(turn(&[(1, 96)]), [28.9, 46.6, 14.5]);
+    (0..12).for_each(|_| _ = turn(&[(1, 96)]));
+    near(turn(&[(1, 96)]), [0.0, 90.0, 0.0]);
     near(turn(&[(0, 1_000_000)]), [90.0, 0.0, 0.0]);
 }
 
