@@ -30,15 +30,18 @@ fn streamed(from: &[u8], to: &mut [MaybeUninit<u8>]) {
     let (head, body, tail) = unsafe { to.align_to_mut::<Line>() };
     let (first, rest) = from.split_at(head.len());
     head.write_copy_of_slice(first);
-    let (lines, last) = rest.split_at(body.len() * size_of::<Line>());
-    for (line, bytes) in body.iter_mut().zip(lines.chunks_exact(size_of::<Line>())) {
-        let (from, to): (*const __m256i, *mut __m256i) = (bytes.as_ptr().cast(), std::ptr::from_mut(line).cast());
-        // SAFETY: both have 64 bytes, and a line is aligned to that.
+    let (lines, last) = rest.split_at(size_of_val(body));
+    let (source, target): (*const __m256i, *mut __m256i) = (lines.as_ptr().cast(), body.as_mut_ptr().cast());
+    // Counted by hand: iterators are not inlined into a function for some processors only, which took a quarter of the time.
+    let mut at = 0;
+    while at < 2 * body.len() {
+        // SAFETY: both have two halves of 32 bytes for each line, and lines are aligned to 64.
         unsafe {
-            let (low, high) = (_mm256_loadu_si256(from), _mm256_loadu_si256(from.add(1)));
-            _mm256_stream_si256(to, low);
-            _mm256_stream_si256(to.add(1), high);
+            let (low, high) = (_mm256_loadu_si256(source.add(at)), _mm256_loadu_si256(source.add(at + 1)));
+            _mm256_stream_si256(target.add(at), low);
+            _mm256_stream_si256(target.add(at + 1), high);
         }
+        at += 2;
     }
     tail.write_copy_of_slice(last);
     // Whoever is handed the copy sees all of it.
