@@ -12,10 +12,12 @@ const LEAST_BYTES: usize = 16 << 10;
 /// Copies `from` to the start of `to`, which is at least as long.
 pub(crate) fn copy_past_caches(from: &[u8], to: &mut [MaybeUninit<u8>]) {
     let Some(to) = to.get_mut(..from.len()) else { return };
-    #[cfg(target_arch = "x86_64")]
-    if from.len() >= LEAST_BYTES && std::arch::is_x86_feature_detected!("avx") {
-        // SAFETY: the processor has AVX.
-        return unsafe { streamed(from, to) };
+    if from.len() >= LEAST_BYTES {
+        #[cfg(target_arch = "x86_64")]
+        if std::arch::is_x86_feature_detected!("avx") {
+            // SAFETY: the processor has AVX.
+            return unsafe { streamed(from, to) };
+        }
     }
     to.write_copy_of_slice(from);
 }

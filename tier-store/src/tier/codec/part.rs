@@ -152,7 +152,7 @@ impl Part {
         }
         placed.sort_unstable_by_key(|range| range.start);
         let (mut end, len) = (0, image.len());
-        for range in placed.into_iter().chain([len..len]) {
+        for range in placed.into_iter().chain(std::iter::once(len..len)) {
             image.get_mut(end..range.start).unwrap_or_default().fill(MaybeUninit::new(0));
             end = range.end;
         }
