@@ -33,6 +33,8 @@ const NVM: Limiter = Limiter { bandwidth_ratio: 0.35, base_bytes_per_us: 9_800.0
 /// Between two epochs of a loop that shall have as much to move as it may.
 const EPOCH: Duration = Duration::from_secs(1);
 const NAP: Duration = Duration::from_millis(20);
+/// How often queries without moves and beside them take turns.
+const TURNS: usize = 4;
 const NOT_IN_Q6: [&str; 5] = [
     "lineitem PIN COLUMNS (l_orderkey, l_partkey, l_suppkey, l_tax, l_commitdate, l_receiptdate, l_comment)",
     "orders PIN",
@@ -191,7 +193,7 @@ impl Side for Terrace {
             Some(("budget", bytes)) => self.budget(bytes.parse().map_err(|_| unknown(op))?),
             Some(("table", name)) => self.table(name),
             Some(("delete", what)) => self.delete(what).ok_or_else(|| unknown(op))?,
-            Some(("latency", what)) => self.latency(what).ok_or_else(|| unknown(op))?,
+            Some(("latency", count)) => self.latency(count.parse().map_err(|_| unknown(op))?),
             Some(("optimize", name)) => self.optimize(name),
             Some(("show", sql)) => self.show(sql),
             Some(("send", tier)) => self.send(tier),
@@ -231,44 +233,51 @@ impl Terrace {
         Ok(Sample::new(ms_since(start)).with("rows", rows.len() as f64))
     }
 
-    /// "N still|moving": the latency of Q6, N times; beside it, all that is not pinned goes to DRAM and back.
-    fn latency(&self, what: &str) -> Option<Result<Sample>> {
-        let (count, moving) = what.split_once(' ')?;
-        let (count, moving) = (count.parse().ok()?, moving == "moving");
-        Some(self.latencies(count, moving))
-    }
-
-    fn latencies(&self, count: usize, moving: bool) -> Result<Sample> {
-        let (stop, tiering) = (AtomicBool::new(!moving), self.engine.store().tiering());
+    /// The latency of Q6, `count` times without moves and as often beside them, in turns of a few seconds, so that what else
+    /// the machine does meets both alike. The statements that change rules run all the time.
+    fn latency(&self, count: usize) -> Result<Sample> {
+        let (tiering, query) = (self.engine.store().tiering(), tpch::query("q6").unwrap_or_default());
         // To the SSD nothing is copied.
         let moved = || tiering.metrics().moved_bytes(TierId(1), TierId(0));
-        let (query, before) = (tpch::query("q6").unwrap_or_default(), moved());
-        if moving {
-            tiering.start(EPOCH)?;
-        }
-        let start = Instant::now();
-        let mut times = std::thread::scope(|scope| {
+        let (before, stop, mut moving_ms) = (moved(), AtomicBool::new(false), 0.0);
+        let [mut still, mut moving] = std::thread::scope(|scope| {
             let rules = scope.spawn(|| self.send_to_and_fro(&stop));
-            let times: Result<Vec<f64>> = (0..count).map(|_| Ok(self.sql(query)?.ms)).collect();
+            let mut take_turns = || -> Result<[Vec<f64>; 2]> {
+                let mut times = [Vec::new(), Vec::new()];
+                for turn in 0..2 * TURNS {
+                    let (moves, start) = (turn % 2, Instant::now());
+                    if moves == 1 {
+                        tiering.start(EPOCH)?;
+                    }
+                    for _ in 0..count.div_ceil(TURNS) {
+                        times[moves].push(self.sql(query)?.ms);
+                    }
+                    if moves == 1 {
+                        tiering.stop();
+                        moving_ms += ms_since(start);
+                    }
+                }
+                Ok(times)
+            };
+            let times = take_turns();
             stop.store(true, Ordering::Relaxed);
             rules.join().map_err(|_| Error::failed("the thread that changes rules ended abnormally".to_owned()))??;
             times
         })?;
-        let took_ms = ms_since(start);
-        if moving {
-            tiering.stop();
-        }
-        times.sort_by(f64::total_cmp);
-        let at = |share: f64| times.get(((times.len() as f64 * share) as usize).min(times.len() - 1)).copied();
-        Ok(Sample::new(took_ms)
-            .with("p50_ms", at(0.5).unwrap_or(f64::NAN))
-            .with("p99_ms", at(0.99).unwrap_or(f64::NAN))
+        let at = |times: &mut [f64], share: f64| {
+            times.sort_by(f64::total_cmp);
+            times.get(((times.len() as f64 * share) as usize).min(times.len() - 1)).copied().unwrap_or(f64::NAN)
+        };
+        Ok(Sample::new(moving_ms)
+            .with("still_p50_ms", at(&mut still, 0.5))
+            .with("still_p99_ms", at(&mut still, 0.99))
+            .with("moving_p50_ms", at(&mut moving, 0.5))
+            .with("moving_p99_ms", at(&mut moving, 0.99))
             .with("moved_bytes", (moved() - before) as f64))
     }
 
     /// Pins what Q6 does not read to DRAM and to the SSD in turn, until told to stop; the loop moves it, at the rate that a
-    /// server has by default. Rules, not heat, so that every epoch has something to move; the statements that change them, five
-    /// a second, are part of what queries notice.
+    /// server has by default. Rules, not heat, so that every epoch has something to move: five statements a second.
     fn send_to_and_fro(&self, stop: &AtomicBool) -> Result<()> {
         for tier in ["dram", "ssd"].into_iter().cycle() {
             if stop.load(Ordering::Relaxed) {

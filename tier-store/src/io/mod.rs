@@ -35,7 +35,7 @@ pub use file_bytes::FileBytes;
 pub use files::{FileSystem, RealFiles, SimulatedFiles};
 pub use handle::ReadHandle;
 pub use pool::BufferPool;
-pub(crate) use priority::{Priority, give_way};
+pub(crate) use priority::{Priority, TURN_BYTES, give_way, let_others_run};
 
 use crate::error::{Error, Result};
 

@@ -155,7 +155,7 @@ fn promote(tiers: &[Arc<dyn MemoryTier>], relocation: &Relocation, read: &ReadCo
     put(tiers, target.as_ref(), relocation, bytes, &None)
 }
 
-/// Copies an image to a tier and swaps the segment's handle.
+/// Copies an image, decoded where it lies, to a tier and swaps the segment's handle.
 fn put(
     tiers: &[Arc<dyn MemoryTier>],
     target: &dyn MemoryTier,
@@ -170,7 +170,7 @@ fn put(
         Err(error) => return Err(error),
     };
     let data_type = chunk.data_type(relocation.column).ok_or_else(|| no_column(relocation.column))?;
-    let column = StoredColumn::decode_unpacked(&segment.home, data_type, chunk.rows as usize, &bytes.buffer)?;
+    let column = StoredColumn::decode_copied(&segment.home, data_type, chunk.rows as usize, &bytes.buffer)?;
     let resident = Resident { tier: bytes.tier.clone(), column, bytes };
     Ok(swapped(tiers, segment, before, Some(Arc::new(resident))))
 }

@@ -21,7 +21,7 @@ use super::health::Health;
 use super::mover::{HomeTier, Outcome, Relocation, try_move, try_promote};
 use super::pace::{Pace, Rates};
 use crate::clock::Clock;
-use crate::io::{Priority, give_way};
+use crate::io::{Priority, give_way, let_others_run};
 use crate::tier::ssd::ReadColumn;
 use crate::tier::{MemoryTier, TierId};
 
@@ -91,6 +91,8 @@ struct Shift<F> {
     pending: VecDeque<Numbered>,
     /// Threads that carry out moves now.
     busy: usize,
+    /// Threads that wait for what those do.
+    waiting: usize,
     /// Moves in a row whose target was full.
     full: usize,
     waited: Duration,
@@ -111,8 +113,8 @@ impl MoveQueue<'_> {
     /// Returns when all have ended.
     pub fn run(&self, moves: &[Relocation], ended: impl FnMut(usize, Verdict) + Send) {
         let pending = moves.iter().cloned().enumerate().collect();
-        let shift =
-            Shift { pending, busy: 0, full: 0, waited: Duration::ZERO, pace: Pace::default(), progress: (0, 0), ended };
+        let (waited, pace, progress) = (Duration::ZERO, Pace::default(), (0, 0));
+        let shift = Shift { pending, busy: 0, waiting: 0, full: 0, waited, pace, progress, ended };
         let (shift, changed) = (Mutex::new(shift), Condvar::new());
         let work = &|| self.work(&shift, &changed);
         std::thread::scope(|scope| {
@@ -182,7 +184,9 @@ impl MoveQueue<'_> {
     /// Carries out what is next, or waits for others to.
     fn step<F: FnMut(usize, Verdict)>(&self, shift: &mut MutexGuard<'_, Shift<F>>, changed: &Condvar) {
         if shift.pending.is_empty() || (shift.full >= shift.pending.len() && shift.busy > 0) {
+            shift.waiting += 1;
             changed.wait(shift);
+            shift.waiting -= 1;
             return;
         }
         if shift.full >= shift.pending.len() {
@@ -216,7 +220,10 @@ impl MoveQueue<'_> {
                 }
             }
         }
-        changed.notify_all();
+        // Who helps looks by the clock: waking it for each move would take a processor from a query each time.
+        if shift.waiting > 0 || !shift.goes_on() {
+            changed.notify_all();
+        }
     }
 
     /// The first move whose devices are free, else the one whose devices are soonest, and when that is.
@@ -261,6 +268,7 @@ impl MoveQueue<'_> {
                 Some(read) => try_promote(self.tiers, &relocation, read),
                 None => try_move(self.tiers, self.home, &relocation),
             };
+            let_others_run();
             self.note(&relocation, &outcome);
             let verdict = match outcome {
                 Ok(Outcome::Moved) => {

@@ -6,12 +6,21 @@
 
 use std::mem::MaybeUninit;
 
+use crate::io::{TURN_BYTES, let_others_run};
+
 /// Smaller images are copied as ever: they are not worth a wait for the stores.
 const LEAST_BYTES: usize = 16 << 10;
 
 /// Copies `from` to the start of `to`, which is at least as long.
 pub(crate) fn copy_past_caches(from: &[u8], to: &mut [MaybeUninit<u8>]) {
     let Some(to) = to.get_mut(..from.len()) else { return };
+    for (from, to) in from.chunks(TURN_BYTES).zip(to.chunks_mut(TURN_BYTES)) {
+        copy_turn(from, to);
+        let_others_run();
+    }
+}
+
+fn copy_turn(from: &[u8], to: &mut [MaybeUninit<u8>]) {
     if from.len() >= LEAST_BYTES {
         #[cfg(target_arch = "x86_64")]
         if std::arch::is_x86_feature_detected!("avx") {
@@ -67,7 +76,8 @@ mod tests {
     fn any_bytes_to_any_place() {
         let mut rng = StdRng::seed_from_u64(1);
         for _ in 0..200 {
-            let len = [0, 1, 63, LEAST_BYTES - 1, LEAST_BYTES, LEAST_BYTES + 1, 100_000][rng.random_range(0..7)];
+            let len =
+                [0, 1, 63, LEAST_BYTES - 1, LEAST_BYTES, LEAST_BYTES + 1, TURN_BYTES + 100_000][rng.random_range(0..7)];
             let from: Vec<u8> = (0..len + 64).map(|_| rng.random()).collect();
             let from = &from[rng.random_range(0..64)..][..len];
             let (start, behind) = (rng.random_range(0..130), rng.random_range(0..70));

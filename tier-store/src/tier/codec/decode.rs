@@ -2,7 +2,8 @@
 //!
 //! Nodes and buffers are taken in Arrow's depth-first order. Checked are lengths, alignment, null counts, offsets and
 //! views, so a wrong layout or image gives [`Error::Corrupt`] and never an array that reads outside of its buffers. Not
-//! checked is that text is UTF-8: the encoder took it from valid arrays, and checksums guard the bytes since.
+//! checked is that text is UTF-8: the encoder took it from valid arrays, and checksums guard the bytes since. What offsets
+//! and views say is not looked at again in a copy of an image that was decoded before ([`Image::Copied`]).
 
 use arrow::array::{ArrayData, ArrayRef, ByteView, make_array};
 use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer};
@@ -11,13 +12,27 @@ use arrow::datatypes::{ArrowNativeType, DataType};
 use super::{ColumnLayout, corrupt};
 use crate::error::{Error, Result};
 
+/// What is known of an image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Image {
+    /// It was read.
+    Read,
+    /// It is a copy, made now, of one that was decoded.
+    Copied,
+}
+
 /// The column of `rows` rows that `image` holds; its buffers are slices of `image`.
 ///
 /// Fails with [`Error::Corrupt`] when layout, image and type do not fit together (the caller knows the file), and with
 /// [`Error::Unsupported`] for types that chunk files cannot hold.
-pub fn decode_column(data_type: &DataType, rows: usize, layout: &ColumnLayout, image: &Buffer) -> Result<ArrayRef> {
-    let mut reader =
-        Reader { image, nodes: layout.nodes.iter(), buffers: layout.buffers.iter(), variadic: layout.variadic.iter() };
+pub fn decode_column(
+    data_type: &DataType,
+    rows: usize,
+    layout: &ColumnLayout,
+    (image, known): (&Buffer, Image),
+) -> Result<ArrayRef> {
+    let (nodes, buffers, variadic) = (layout.nodes.iter(), layout.buffers.iter(), layout.variadic.iter());
+    let mut reader = Reader { image, is_sound: known == Image::Copied, nodes, buffers, variadic };
     let data = reader.column(data_type)?;
     if data.len() != rows {
         return Err(corrupt(format!("{} rows where {rows} were expected", data.len())));
@@ -27,6 +42,8 @@ pub fn decode_column(data_type: &DataType, rows: usize, layout: &ColumnLayout, i
 
 struct Reader<'a> {
     image: &'a Buffer,
+    /// Offsets and views are known to stay inside of what they point to.
+    is_sound: bool,
     nodes: std::slice::Iter<'a, (u32, u32)>,
     buffers: std::slice::Iter<'a, (u64, u64)>,
     variadic: std::slice::Iter<'a, u32>,
@@ -127,10 +144,23 @@ impl Reader<'_> {
         self.values(rows + 1, width, width)
     }
 
+    /// Offsets start at 0 or above, ascend, and end within `limit`.
+    fn check_offsets<O: ArrowNativeType>(&self, offsets: &Buffer, limit: usize) -> Result<()> {
+        if self.is_sound {
+            return Ok(());
+        }
+        let offsets = offsets.typed_data::<O>();
+        let (first, last) = (offsets.first().copied().unwrap_or_default(), offsets.last().copied().unwrap_or_default());
+        // A fold without early exit, so that it runs in vector registers.
+        let ascending = offsets.iter().zip(offsets.iter().skip(1)).fold(true, |all, (a, b)| all & (a <= b));
+        let inside = last.to_usize().is_some_and(|last| last <= limit) && first >= O::default();
+        if ascending && inside { Ok(()) } else { Err(corrupt("offsets do not ascend within their values")) }
+    }
+
     fn bytes<O: ArrowNativeType>(&mut self, rows: usize) -> Result<Vec<Buffer>> {
         let offsets = self.offsets::<O>(rows)?;
         let values = self.buffer()?;
-        check_offsets::<O>(&offsets, values.len())?;
+        self.check_offsets::<O>(&offsets, values.len())?;
         Ok(vec![offsets, values])
     }
 
@@ -144,6 +174,7 @@ impl Reader<'_> {
         }
         let data = buffers.get(1..).unwrap_or_default();
         let sound = match data {
+            _ if self.is_sound => true,
             // Nearly always; every view is looked at without a branch, as a move of texts takes longer to check than to copy.
             [data] => {
                 let most = data.len() as u64;
@@ -171,7 +202,7 @@ impl Reader<'_> {
     fn list<O: ArrowNativeType>(&mut self, rows: usize, child: &DataType) -> Result<(Vec<Buffer>, Vec<ArrayData>)> {
         let offsets = self.offsets::<O>(rows)?;
         let child = self.column(child)?;
-        check_offsets::<O>(&offsets, child.len())?;
+        self.check_offsets::<O>(&offsets, child.len())?;
         Ok((vec![offsets], vec![child]))
     }
 
@@ -184,10 +215,11 @@ impl Reader<'_> {
         let sizes = self.values(rows, size_of::<O>(), size_of::<O>())?;
         let child = self.column(child)?;
         let (starts, lens) = (offsets.typed_data::<O>(), sizes.typed_data::<O>());
-        let inside = starts.iter().zip(lens).all(|(start, len)| {
-            let end = start.to_usize().zip(len.to_usize()).and_then(|(start, len)| start.checked_add(len));
-            end.is_some_and(|end| end <= child.len())
-        });
+        let inside = self.is_sound
+            || starts.iter().zip(lens).all(|(start, len)| {
+                let end = start.to_usize().zip(len.to_usize()).and_then(|(start, len)| start.checked_add(len));
+                end.is_some_and(|end| end <= child.len())
+            });
         match inside {
             true => Ok((vec![offsets, sizes], vec![child])),
             false => Err(corrupt("a list lies outside of its values")),
@@ -210,14 +242,4 @@ fn exact(found: usize, expected: Option<usize>) -> Result<()> {
         Some(expected) if expected == found => Ok(()),
         _ => Err(corrupt(format!("a count is {found}, not {}", expected.unwrap_or(usize::MAX)))),
     }
-}
-
-/// Offsets start at 0 or above, ascend, and end within `limit`.
-fn check_offsets<O: ArrowNativeType>(offsets: &Buffer, limit: usize) -> Result<()> {
-    let offsets = offsets.typed_data::<O>();
-    let (first, last) = (offsets.first().copied().unwrap_or_default(), offsets.last().copied().unwrap_or_default());
-    // A fold without early exit, so that it runs in vector registers.
-    let ascending = offsets.iter().zip(offsets.iter().skip(1)).fold(true, |all, (a, b)| all & (a <= b));
-    let inside = last.to_usize().is_some_and(|last| last <= limit) && first >= O::default();
-    if ascending && inside { Ok(()) } else { Err(corrupt("offsets do not ascend within their values")) }
 }

@@ -18,7 +18,7 @@ use arrow::datatypes::{
 
 use super::convert::converted;
 use super::words::{stands_for, worded};
-use super::{ColumnLayout, Packed, Worded, Words, corrupt, decode_column, slice_column, unpacked};
+use super::{ColumnLayout, Image, Packed, Worded, Words, corrupt, decode_column, slice_column, unpacked};
 use crate::error::Result;
 use crate::table::Home;
 
@@ -137,7 +137,12 @@ impl StoredColumn {
 
     /// The column whose bytes were decompressed by [`unpacked`].
     pub fn decode_unpacked(home: &Home, declared: &DataType, rows: usize, bytes: &Buffer) -> Result<Self> {
-        Self::decode_as((&home.encoding, &home.layout), declared, rows, bytes)
+        Self::decode_as((&home.encoding, &home.layout), declared, rows, (bytes, Image::Read))
+    }
+
+    /// The same of a copy, made now, of bytes that were decoded before.
+    pub fn decode_copied(home: &Home, declared: &DataType, rows: usize, copy: &Buffer) -> Result<Self> {
+        Self::decode_as((&home.encoding, &home.layout), declared, rows, (copy, Image::Copied))
     }
 
     /// As [`StoredColumn::decode`], of bytes that are cut another way than in the file.
@@ -145,12 +150,14 @@ impl StoredColumn {
         (encoding, layout): (&Encoding, &ColumnLayout),
         declared: &DataType,
         rows: usize,
-        stored: &Buffer,
+        stored: (&Buffer, Image),
     ) -> Result<Self> {
         let array = decode_column(&encoding.stored_type(declared), rows, layout, stored)?;
         let form = match encoding.words() {
             Some(words) => {
-                words.check(&array)?;
+                if stored.1 == Image::Read {
+                    words.check(&array)?;
+                }
                 Form::Worded(words.clone())
             }
             None if array.data_type() == declared => Form::Declared,

@@ -203,6 +203,8 @@ fn check_round_trip_as(batch: &RecordBatch, packing: Packing<'_>) {
         let decoded = StoredColumn::decode_unpacked(home, declared, rows, &image).unwrap().widened().unwrap();
         assert_eq!(&decoded, column, "column {i} of type {declared}");
         decoded.to_data().validate_full().unwrap();
+        let copy = Buffer::from(image.as_slice());
+        assert_eq!(&StoredColumn::decode_copied(home, declared, rows, &copy).unwrap().widened().unwrap(), column);
         if home.encoding.words().is_some() {
             // Of a few rows the words are most.
             let few = rows < 64;
@@ -334,7 +336,7 @@ proptest! {
             }
         }
         let data_type = batch.column(column).data_type();
-        match decode_column(data_type, 50, &layout, &stored(&encoded, column)) {
+        match decode_column(data_type, 50, &layout, (&stored(&encoded, column), Image::Read)) {
             // Some edits hit what does not matter, or give other text; what comes out must be safe to read.
             Ok(array) => prop_assert_eq!(format!("{array:?}").is_empty(), false),
             Err(error) => prop_assert!(matches!(error, crate::Error::Corrupt { .. }), "{error}"),
@@ -452,7 +454,7 @@ fn slices_of_views_keep_their_pages_only() {
     let encoded = encode_chunk(&batch).unwrap();
     let home = &encoded.homes[0];
     assert_eq!(home.layout.variadic, [4]);
-    let column = decode_column(&DataType::Utf8View, rows, &home.layout, &stored(&encoded, 0)).unwrap();
+    let column = decode_column(&DataType::Utf8View, rows, &home.layout, (&stored(&encoded, 0), Image::Read)).unwrap();
     for (offset, len) in [(0, PAGE_ROWS), (PAGE_ROWS, PAGE_ROWS), (PAGE_ROWS - 1, 2), (rows - 5, 5), (0, rows), (7, 0)]
     {
         let slice = slice_column(&column, offset, len);

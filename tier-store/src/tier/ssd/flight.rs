@@ -50,7 +50,7 @@ pub struct ReadColumn {
     pub chunk: Arc<Chunk>,
     /// Position of the column.
     pub column: usize,
-    /// Its stored bytes, decompressed; `None`: only a part of it was read.
+    /// Its stored bytes, decompressed, as they were decoded; `None`: only a part of it was read.
     pub(crate) bytes: Option<Buffer>,
     /// Shared by all columns that were read together.
     pub(crate) charge: Option<Arc<Charge>>,
