@@ -5,7 +5,7 @@
 //! demotion in the way drops its copy and takes it from the home later; failing that the queue waits, for a bounded
 //! time, until readers let go of old copies. Every state in between is a valid placement.
 //! Moves to and from a device that fails are given up without being tried, but for one after each pause: see
-//! [`super::health`].
+//! [`super::health`]. While those of the home pause no copy is dropped, unless room is wanted at once.
 
 mod admission;
 
@@ -82,6 +82,8 @@ pub struct MoveQueue<'a> {
     pub patience: Duration,
     /// Who does it.
     pub crew: Crew,
+    /// Room is wanted at once: copies are dropped though moves of the home pause, and they may be all that can be read.
+    pub urgent: bool,
 }
 
 type Numbered = (usize, Relocation);

@@ -697,7 +697,7 @@ impl Shared {
     ) {
         let tiers = host.memory_tiers();
         let rates = if request.is_paced { self.rates(host) } else { Vec::new() };
-        let has_rate = rates.iter().any(Option::is_some);
+        let (has_rate, urgent) = (rates.iter().any(Option::is_some), request.reason == pressure::TRIGGER);
         let queue = MoveQueue {
             tiers: &tiers,
             home: host.home(),
@@ -709,10 +709,11 @@ impl Shared {
             crew: match (self.options.movers, has_rate) {
                 (0, _) => Crew::Caller,
                 // Loads wait for the room.
-                (_, true) if request.reason == pressure::TRIGGER => Crew::Caller,
+                (_, true) if urgent => Crew::Caller,
                 (_, true) => Crew::Background,
                 (threads, false) => Crew::Threads(threads),
             },
+            urgent,
         };
         let EpochReport { epoch, moves } = report;
         queue.run(relocations, |number, verdict| {

@@ -74,6 +74,7 @@ fn full_tiers_exchange_segments(crew: Crew) {
         rates: &[],
         patience,
         crew,
+        urgent: false,
     };
     let run = |moves: &[Relocation]| {
         let mut verdicts = vec![None; moves.len()];
@@ -147,6 +148,7 @@ fn a_background_crew_that_gets_no_processor_is_helped() {
         rates: &[Some(1 << 30); 3],
         patience: Duration::ZERO,
         crew: Crew::Background,
+        urgent: false,
     };
     let mut verdicts = Vec::new();
     queue.run(&moves, |_, verdict| {
@@ -165,8 +167,18 @@ fn the_rate_holds_on_the_clock() {
     let (rates, patience) = (&[Some(100_000); 3], Duration::ZERO);
     let mut done = 0;
     let (health, crew) = (Health::default(), Crew::Caller);
-    MoveQueue { tiers: &tiers, home: &home, health: &health, clock: &clock, cancel: &cancel, rates, patience, crew }
-        .run(&moves, |_, verdict| done += usize::from(matches!(verdict, Verdict::Done { .. })));
+    MoveQueue {
+        tiers: &tiers,
+        home: &home,
+        health: &health,
+        clock: &clock,
+        cancel: &cancel,
+        rates,
+        patience,
+        crew,
+        urgent: false,
+    }
+    .run(&moves, |_, verdict| done += usize::from(matches!(verdict, Verdict::Done { .. })));
     assert_eq!((done, clock.now_us()), (11, bytes * 10));
 }
 
@@ -188,6 +200,7 @@ fn a_busy_device_holds_back_its_own_moves_only() {
             rates,
             patience,
             crew,
+            urgent: false,
         };
         queue.run(moves, |number, verdict| {
             assert!(matches!(verdict, Verdict::Done { .. }), "{verdict:?}");
@@ -231,6 +244,7 @@ fn any_crew_carries_out_each_move_once_reads_chunks_at_once_and_goes_on_after_a_
             rates: &[],
             patience: Duration::ZERO,
             crew,
+            urgent: false,
         };
         queue
             .run(&moves, |number, verdict| assert_eq!(verdicts[number].replace(verdict), None, "{number} ended twice"));
@@ -358,7 +372,8 @@ fn moves_of_a_device_that_fails_pause_and_others_go_on() {
             let moves: Vec<_> = chunks.iter().map(|chunk| relocation(chunk, 0, from, to)).collect();
             let (mut done, mut whys) = (0, Vec::new());
             let (health, clock, cancel) = (&health, &clock, &cancel);
-            let queue = MoveQueue { tiers: &tiers, home: &home, health, clock, cancel, rates, patience, crew };
+            let queue =
+                MoveQueue { tiers: &tiers, home: &home, health, clock, cancel, rates, patience, crew, urgent: false };
             queue.run(&moves, |_, verdict| match verdict {
                 Verdict::Done { .. } => done += 1,
                 Verdict::Skipped(why) => whys.push(why),
@@ -397,14 +412,15 @@ fn a_home_that_does_not_read_pauses_what_comes_from_it_and_keeps_copies_in_memor
     let (home, tiers) = (FakeHome::default(), tiers(1 << 20, 8192));
     let (clock, cancel, health) = (ManualClock::default(), AtomicBool::new(false), Health::default());
     let chunks: Vec<_> = (0..8).map(|id| home.add(1, id)).collect();
-    let run = |moves: &[Relocation]| {
+    let run_as = |urgent, moves: &[Relocation]| {
         let (rates, patience, crew) = (&[], Duration::ZERO, Crew::Caller);
         let (health, clock, cancel) = (&health, &clock, &cancel);
         let mut verdicts = vec![None; moves.len()];
-        MoveQueue { tiers: &tiers, home: &home, health, clock, cancel, rates, patience, crew }
+        MoveQueue { tiers: &tiers, home: &home, health, clock, cancel, rates, patience, crew, urgent }
             .run(moves, |number, verdict| verdicts[number] = Some(verdict));
         verdicts.into_iter().map(|v| matches!(v, Some(Verdict::Done { .. }))).collect::<Vec<_>>()
     };
+    let run = |moves: &[Relocation]| run_as(false, moves);
     let to_dram = |range: std::ops::Range<usize>| {
         chunks[range].iter().map(|chunk| relocation(chunk, 0, SSD, DRAM)).collect::<Vec<_>>()
     };
@@ -417,7 +433,9 @@ fn a_home_that_does_not_read_pauses_what_comes_from_it_and_keeps_copies_in_memor
     let swap = [relocation(&chunks[0], 0, DRAM, NVM)];
     assert_eq!(run(&swap), [false]);
     assert_eq!(chunks[0].segments[0].resident.load().as_ref().unwrap().tier.id(), DRAM);
-    assert_eq!(run(&[relocation(&chunks[1], 0, NVM, SSD)]), [true], "nothing is read or written");
+    let drop = [relocation(&chunks[1], 0, NVM, SSD)];
+    assert_eq!(run(&drop), [false], "nothing else of it could be read");
+    assert_eq!(run_as(true, &drop), [true], "nothing is read or written");
     assert_eq!(run(&swap), [true]);
     home.fails.store(false, Ordering::Relaxed);
     assert_eq!(run(&to_dram(2..7)), [false; 5], "not before its time");

@@ -46,6 +46,13 @@ impl MoveQueue<'_> {
     }
 
     fn entry(&self, relocation: &Relocation) -> Entry {
+        // Where it is time to try the home again, copies make room for what tries it.
+        if relocation.to == self.home_id()
+            && !self.urgent
+            && let Some(why) = self.health.paused(self.home.name(), self.clock)
+        {
+            return Entry::Paused(format!("{why}; until then the copy is kept"));
+        }
         let (mut due, mut waits) = (Vec::new(), false);
         for (tier, is_tried) in self.devices(relocation) {
             match self.health.pass(self.name(tier), self.clock) {
