@@ -170,7 +170,9 @@ fn put(
         Err(error) => return Err(error),
     };
     let data_type = chunk.data_type(relocation.column).ok_or_else(|| no_column(relocation.column))?;
-    let column = StoredColumn::decode_copied(&segment.home, data_type, chunk.rows as usize, &bytes.buffer)?;
+    let (home, rows) = (&segment.home, chunk.rows as usize);
+    // SAFETY: the tier holds a copy of the image, which was decoded where it comes from: by whoever read it, or stored it there.
+    let column = unsafe { StoredColumn::decode_copied(home, data_type, rows, &bytes.buffer)? };
     let resident = Resident { tier: bytes.tier.clone(), column, bytes };
     Ok(swapped(tiers, segment, before, Some(Arc::new(resident))))
 }

@@ -38,7 +38,8 @@ use crate::table::Home;
 pub(crate) use compact::normalize_column;
 pub use compact::{PAGE_ROWS, long_bytes, normalize, slice_column};
 pub use compression::Compression;
-pub use decode::{Image, decode_column};
+pub use decode::decode_column;
+use decode::decode_copy;
 pub use encode::{
     ChunkHeader, EncodedChunk, PREFIX_BYTES, check_schema_version, encode_chunk, encode_chunk_as, read_header,
     schema_len,

@@ -3,7 +3,7 @@
 //! Nodes and buffers are taken in Arrow's depth-first order. Checked are lengths, alignment, null counts, offsets and
 //! views, so a wrong layout or image gives [`Error::Corrupt`] and never an array that reads outside of its buffers. Not
 //! checked is that text is UTF-8: the encoder took it from valid arrays, and checksums guard the bytes since. What offsets
-//! and views say is not looked at again in a copy of an image that was decoded before ([`Image::Copied`]).
+//! and views say is not looked at again in a copy of an image that was decoded before ([`decode_copy`]).
 
 use arrow::array::{ArrayData, ArrayRef, ByteView, make_array};
 use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer};
@@ -12,32 +12,26 @@ use arrow::datatypes::{ArrowNativeType, DataType};
 use super::{ColumnLayout, corrupt};
 use crate::error::{Error, Result};
 
-/// What is known of an image.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Image {
-    /// It was read.
-    Read,
-    /// It is a copy, made now, of one that was decoded.
-    Copied,
-}
-
 /// The column of `rows` rows that `image` holds; its buffers are slices of `image`.
 ///
 /// Fails with [`Error::Corrupt`] when layout, image and type do not fit together (the caller knows the file), and with
 /// [`Error::Unsupported`] for types that chunk files cannot hold.
-pub fn decode_column(
+pub fn decode_column(data_type: &DataType, rows: usize, layout: &ColumnLayout, image: &Buffer) -> Result<ArrayRef> {
+    Reader::of(layout, image, false).array(data_type, rows)
+}
+
+/// As [`decode_column`], but what offsets and views say is not looked at.
+///
+/// # Safety
+///
+/// `image` is a copy of one that [`decode_column`] took, of the same type and with the same layout.
+pub(super) unsafe fn decode_copy(
     data_type: &DataType,
     rows: usize,
     layout: &ColumnLayout,
-    (image, known): (&Buffer, Image),
+    image: &Buffer,
 ) -> Result<ArrayRef> {
-    let (nodes, buffers, variadic) = (layout.nodes.iter(), layout.buffers.iter(), layout.variadic.iter());
-    let mut reader = Reader { image, is_sound: known == Image::Copied, nodes, buffers, variadic };
-    let data = reader.column(data_type)?;
-    if data.len() != rows {
-        return Err(corrupt(format!("{} rows where {rows} were expected", data.len())));
-    }
-    Ok(make_array(data))
+    Reader::of(layout, image, true).array(data_type, rows)
 }
 
 struct Reader<'a> {
@@ -49,7 +43,20 @@ struct Reader<'a> {
     variadic: std::slice::Iter<'a, u32>,
 }
 
-impl Reader<'_> {
+impl<'a> Reader<'a> {
+    fn of(layout: &'a ColumnLayout, image: &'a Buffer, is_sound: bool) -> Self {
+        let (nodes, buffers, variadic) = (layout.nodes.iter(), layout.buffers.iter(), layout.variadic.iter());
+        Self { image, is_sound, nodes, buffers, variadic }
+    }
+
+    fn array(mut self, data_type: &DataType, rows: usize) -> Result<ArrayRef> {
+        let data = self.column(data_type)?;
+        if data.len() != rows {
+            return Err(corrupt(format!("{} rows where {rows} were expected", data.len())));
+        }
+        Ok(make_array(data))
+    }
+
     fn column(&mut self, data_type: &DataType) -> Result<ArrayData> {
         use DataType as D;
         let &(rows, nulls) = self.nodes.next().ok_or_else(|| corrupt("a node is missing"))?;

@@ -18,7 +18,7 @@ use arrow::datatypes::{
 
 use super::convert::converted;
 use super::words::{stands_for, worded};
-use super::{ColumnLayout, Image, Packed, Worded, Words, corrupt, decode_column, slice_column, unpacked};
+use super::{ColumnLayout, Packed, Worded, Words, corrupt, decode_column, decode_copy, slice_column, unpacked};
 use crate::error::Result;
 use crate::table::Home;
 
@@ -137,12 +137,7 @@ impl StoredColumn {
 
     /// The column whose bytes were decompressed by [`unpacked`].
     pub fn decode_unpacked(home: &Home, declared: &DataType, rows: usize, bytes: &Buffer) -> Result<Self> {
-        Self::decode_as((&home.encoding, &home.layout), declared, rows, (bytes, Image::Read))
-    }
-
-    /// The same of a copy, made now, of bytes that were decoded before.
-    pub fn decode_copied(home: &Home, declared: &DataType, rows: usize, copy: &Buffer) -> Result<Self> {
-        Self::decode_as((&home.encoding, &home.layout), declared, rows, (copy, Image::Copied))
+        Self::decode_as((&home.encoding, &home.layout), declared, rows, bytes)
     }
 
     /// As [`StoredColumn::decode`], of bytes that are cut another way than in the file.
@@ -150,20 +145,31 @@ impl StoredColumn {
         (encoding, layout): (&Encoding, &ColumnLayout),
         declared: &DataType,
         rows: usize,
-        stored: (&Buffer, Image),
+        stored: &Buffer,
     ) -> Result<Self> {
         let array = decode_column(&encoding.stored_type(declared), rows, layout, stored)?;
+        encoding.words().map_or(Ok(()), |words| words.check(&array))?;
+        Ok(Self::stored(array, encoding, declared))
+    }
+
+    /// As [`StoredColumn::decode_unpacked`], but what it says of places is not looked at a second time.
+    ///
+    /// # Safety
+    ///
+    /// `copy` has the bytes of an image that was decoded so.
+    pub(crate) unsafe fn decode_copied(home: &Home, declared: &DataType, rows: usize, copy: &Buffer) -> Result<Self> {
+        // SAFETY: as the caller says.
+        let array = unsafe { decode_copy(&home.encoding.stored_type(declared), rows, &home.layout, copy)? };
+        Ok(Self::stored(array, &home.encoding, declared))
+    }
+
+    fn stored(array: ArrayRef, encoding: &Encoding, declared: &DataType) -> Self {
         let form = match encoding.words() {
-            Some(words) => {
-                if stored.1 == Image::Read {
-                    words.check(&array)?;
-                }
-                Form::Worded(words.clone())
-            }
+            Some(words) => Form::Worded(words.clone()),
             None if array.data_type() == declared => Form::Declared,
             None => Form::Narrow(declared.clone()),
         };
-        Ok(Self::whole(array, form))
+        Self::whole(array, form)
     }
 
     /// Rows, those outside of a window included.

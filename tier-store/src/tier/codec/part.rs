@@ -11,7 +11,7 @@ use std::sync::Arc;
 use arrow::buffer::{BooleanBuffer, Buffer};
 use arrow::datatypes::DataType;
 
-use super::{CHECKSUM_BLOCK_BYTES, ColumnLayout, Image, PAGE_ROWS, StoredColumn, corrupt};
+use super::{CHECKSUM_BLOCK_BYTES, ColumnLayout, PAGE_ROWS, StoredColumn, corrupt};
 use crate::error::Result;
 use crate::io::{AlignedBuffer, BufferPool};
 use crate::table::Home;
@@ -229,8 +229,7 @@ impl Part {
             let valid = BooleanBuffer::new(image.slice_with_length(start, bytes), 0, self.window.len());
             *nulls = (self.window.len() - valid.count_set_bits()) as u32;
         }
-        let window =
-            StoredColumn::decode_as((&home.encoding, &layout), declared, self.window.len(), (image, Image::Read))?;
+        let window = StoredColumn::decode_as((&home.encoding, &layout), declared, self.window.len(), image)?;
         Ok(window.of_column(self.window.start, rows))
     }
 }
