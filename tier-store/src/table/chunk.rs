@@ -10,6 +10,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock, Weak};
 
 use arc_swap::ArcSwapOption;
@@ -76,6 +77,8 @@ pub struct Segment {
     pub(crate) filter: FilterSlot,
     /// Empty until they were learned.
     pub(super) page_bounds: OnceLock<PageBounds>,
+    /// Its texts were found not to lie where texts of about one length would.
+    pub(crate) is_uneven: AtomicBool,
 }
 
 impl Segment {
@@ -100,7 +103,8 @@ impl Segment {
     /// A segment that lies at its home only.
     pub fn new(column: ColumnId, home: Home) -> Self {
         let (resident, counters, filter) = (ArcSwapOption::empty(), SegmentCounters::default(), FilterSlot::default());
-        Self { column, home, constant: None, resident, counters, filter, page_bounds: OnceLock::new() }
+        let (page_bounds, is_uneven) = (OnceLock::new(), AtomicBool::new(false));
+        Self { column, home, constant: None, resident, counters, filter, page_bounds, is_uneven }
     }
 
     /// The bounds of its pages, once they were learned.

@@ -119,6 +119,11 @@ impl Charge {
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
+
+    /// So many more, always.
+    pub(crate) fn further(&self, bytes: u64) -> Self {
+        self.account.charge_always(bytes)
+    }
 }
 
 impl Drop for Charge {

@@ -49,7 +49,7 @@ pub use narrow::{Encoding, StoredColumn, decode_stored, stored};
 pub(crate) use narrow::{may_be_narrow, narrow_column};
 pub use packed::{Packed, image_bytes, unpacked, unpacked_bytes};
 pub use packing::{DecompressionRates, Packing, Rates};
-pub use part::Part;
+pub use part::{Cut, Part};
 pub use stamp::{Stamp, check_stamp};
 pub use words::{Worded, Words};
 

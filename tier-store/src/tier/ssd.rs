@@ -30,7 +30,7 @@ pub use flight::ReadColumn;
 pub use gap::{ReadCost, ReadGap};
 use planned::{Planned, bytes_of, together};
 
-use super::codec::{self, Part};
+use super::codec::{self, Cut, Part};
 use super::{Account, Charge};
 
 use crate::clock::Clock;
@@ -38,7 +38,7 @@ use crate::error::{Error, Result};
 use crate::io::device::describe_device;
 use crate::io::files::create_folders;
 use crate::io::{AlignedBuffer, BLOCK_BYTES, BlockIo, Class, FileBytes, FileSystem, IoFile};
-use crate::table::{Chunk, ChunkFile, ChunkId, Home, TableId};
+use crate::table::{Chunk, ChunkFile, ChunkId, Home, Segment, TableId};
 
 /// Whether a cold read may be refused when the I/O account is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -305,7 +305,7 @@ impl SsdTier {
                 flight.filter(|flight| if admission == Admission::Move { flight.is_there() } else { !flight.failed() });
             if flight.is_none() {
                 let (home, declared) = undamaged(&file, chunk, *column)?;
-                let part = wanted.and_then(|wanted| self.part(chunk, (home, declared), wanted));
+                let part = wanted.and_then(|wanted| self.part((chunk, *column), (home, declared), wanted));
                 planned.push(Planned { slot, column: *column, home, part });
             }
             flights.push(flight);
@@ -344,7 +344,7 @@ impl SsdTier {
                 let count = part.as_ref().map_or(1, |part| part.ranges().len());
                 let shared = part.is_none();
                 let place = (Arc::clone(chunk), Arc::clone(&file));
-                let memory = (Arc::clone(self.io.pool()), Arc::clone(&charge));
+                let memory = (Arc::clone(&self.io), Arc::clone(&charge));
                 let reads = reads.by_ref().take(count).collect();
                 let flight = Flight::new(place, (column, part), reads, memory, Arc::clone(&self.counters));
                 if let Some(known) = known.as_mut().filter(|_| shared) {
@@ -364,12 +364,19 @@ impl SsdTier {
     /// Stored bytes of a column that [`Self::read_rows`] would ask for.
     pub fn bytes_to_read(&self, chunk: &Chunk, column: usize, wanted: Option<&[Range<usize>]>) -> u64 {
         let Ok((home, declared)) = cold::described(chunk, column) else { return 0 };
-        let part = wanted.and_then(|wanted| self.part(chunk, (home, declared), wanted));
+        let part = wanted.and_then(|wanted| self.part((chunk, column), (home, declared), wanted));
         part.map_or(home.len, |part| part.bytes() as u64)
     }
 
-    fn part(&self, chunk: &Chunk, (home, declared): (&Home, &DataType), wanted: &[Range<usize>]) -> Option<Part> {
-        Part::of(home, declared, chunk.rows as usize, wanted, usize_of(self.gap.bytes()))
+    fn part(
+        &self,
+        (chunk, column): (&Chunk, usize),
+        (home, declared): (&Home, &DataType),
+        wanted: &[Range<usize>],
+    ) -> Option<Part> {
+        let is_uneven = |segment: &Arc<Segment>| segment.is_uneven.load(Ordering::Relaxed);
+        let guess = !chunk.segments.get(column).is_some_and(is_uneven);
+        Part::of(home, declared, chunk.rows as usize, wanted, Cut { gap: usize_of(self.gap.bytes()), guess })
     }
 
     /// The open file of a chunk.

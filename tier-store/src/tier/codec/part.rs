@@ -3,11 +3,16 @@
 //! Where a row's place follows from its number (values of one width; the pages of a view column), a column need not be
 //! read as a whole, unless it is compressed. What comes out is a *window*, the pages of rows from the first row asked for to the
 //! last, of which only the rows asked for surely have their values: others are zero, or empty text. Nulls of a window are right.
+//!
+//! The texts of a page lie in the order of its rows, so where some of them are is guessed from the page's length: exact for texts
+//! of one length, near for most others (interpolation, as in an interpolation search). Their views are read at the same time
+//! and tell whether it was right; where it was not, the page's texts are read as a whole.
 
 use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::sync::Arc;
 
+use arrow::array::ByteView;
 use arrow::buffer::{BooleanBuffer, Buffer};
 use arrow::datatypes::DataType;
 
@@ -18,24 +23,61 @@ use crate::table::Home;
 
 /// What a part must leave out to be worth putting it together.
 const LEAST_SAVED_BYTES: usize = 2 * CHECKSUM_BLOCK_BYTES;
+/// Texts are looked for this part of their page's length before and behind where they would be if all were equally long. Where lengths
+/// are independent and vary by half of their mean, half of a page's rows miss their place by a 180th of its length.
+const MISSED_PART: usize = 64;
+
+/// How parts are cut.
+#[derive(Debug, Clone, Copy)]
+pub struct Cut {
+    /// A hole of up to so many bytes is read through: a request costs as much as so many bytes.
+    pub gap: usize,
+    /// Where texts lie within their page is guessed.
+    pub guess: bool,
+}
 
 /// Which stored bytes of a column are read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Part {
     /// Ascending ranges of whole checksum blocks, counted from the column's first byte.
     ranges: Vec<Range<usize>>,
-    /// Pages of a view column whose rows are read.
-    pages: Vec<usize>,
+    /// Pages of a view column of which rows are read.
+    pages: Vec<Page>,
     /// The rows that come out: whole pages.
     window: Range<usize>,
     /// Bytes of a value; of a view column, of a view.
     width: usize,
+    gap: usize,
+}
+
+/// What is read of a page of a view column.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Page {
+    index: usize,
+    /// Ascending ranges.
+    rows: Vec<Range<usize>>,
+    /// Bytes of its texts.
+    bytes: Range<usize>,
+}
+
+impl Page {
+    /// Where the texts of its rows are likely to be, if that leaves out enough.
+    fn guess(&mut self, rows: usize) {
+        let of_page = page_rows(self.index, rows);
+        let (Some(first), Some(last)) = (self.rows.first(), self.rows.last()) else { return };
+        let (len, missed) = (self.bytes.len(), self.bytes.len() / MISSED_PART);
+        let place = |row: usize| (len as u128 * (row - of_page.start) as u128 / of_page.len().max(1) as u128) as usize;
+        let guess = place(first.start).saturating_sub(missed)..(place(last.end) + missed + 1).min(len);
+        if guess.len() + LEAST_SAVED_BYTES <= len {
+            self.bytes = guess;
+        }
+    }
 }
 
 impl Part {
     /// The part of a column declared as `declared` that holds the `wanted` rows (ascending). `None` when it has to be read
-    /// as a whole, or may as well be. A hole of up to `gap` bytes is read through: a request costs as much as so many bytes.
-    pub fn of(home: &Home, declared: &DataType, rows: usize, wanted: &[Range<usize>], gap: usize) -> Option<Self> {
+    /// as a whole, or may as well be.
+    pub fn of(home: &Home, declared: &DataType, rows: usize, wanted: &[Range<usize>], cut: Cut) -> Option<Self> {
         if home.encoding.compression().is_some() {
             return None;
         }
@@ -58,24 +100,31 @@ impl Part {
         let (first, end) =
             (wanted().next().map_or(0, |rows| rows.start), wanted().next_back().map_or(rows, |rows| rows.end));
         let window = first - first % PAGE_ROWS..end.next_multiple_of(PAGE_ROWS).min(rows);
-        let mut pages: Vec<usize> = Vec::new();
+        let mut pages: Vec<Page> = Vec::new();
         let mut needed = vec![part_of(*validity, bytes_of_bits(&window))?];
         for rows in wanted() {
             needed.push(part_of(*values, rows.start * width..rows.end * width)?);
-            if views {
-                let next = pages.last().map_or(0, |last| last + 1);
-                pages.extend((rows.start / PAGE_ROWS).max(next)..rows.end.div_ceil(PAGE_ROWS));
+            for index in (rows.start / PAGE_ROWS..rows.end.div_ceil(PAGE_ROWS)).filter(|_| views) {
+                let of_page = page_rows(index, rows.end);
+                let rows = rows.start.max(of_page.start)..of_page.end;
+                match pages.last_mut().filter(|page| page.index == index) {
+                    Some(page) => page.rows.push(rows),
+                    None => pages.push(Page { index, rows: vec![rows], bytes: 0..0 }),
+                }
             }
         }
-        for page in &pages {
-            let page = *data.get(*page)?;
-            needed.push(part_of(page, 0..usize::try_from(page.1).ok()?)?);
+        for page in &mut pages {
+            let texts = *data.get(page.index)?;
+            page.bytes = 0..usize::try_from(texts.1).ok()?;
+            if cut.guess {
+                page.guess(rows);
+            }
+            needed.push(part_of(texts, page.bytes.clone())?);
         }
         let len = usize::try_from(home.len).ok()?;
-        let ranges = blocks(needed, len, gap);
-        let part = Self { ranges, pages, window, width };
+        let part = Self { ranges: blocks(needed, len, cut.gap), pages, window, width, gap: cut.gap };
         // The whole may be one request with its neighbours in the file.
-        (part.bytes() + LEAST_SAVED_BYTES.max(gap) <= len).then_some(part)
+        (part.bytes() + LEAST_SAVED_BYTES.max(cut.gap) <= len).then_some(part)
     }
 
     /// False for a column of which no part can be read: compressed, or with rows that are not found by their numbers.
@@ -90,9 +139,43 @@ impl Part {
         &self.ranges
     }
 
+    /// The same as offsets in the file and lengths.
+    pub(crate) fn windows(&self, home: &Home) -> impl Iterator<Item = (u64, usize)> {
+        self.ranges.iter().map(|range| (home.offset + range.start as u64, range.len()))
+    }
+
     /// Bytes read.
     pub fn bytes(&self) -> usize {
         self.ranges.iter().map(Range::len).sum()
+    }
+
+    /// The same rows with all texts of their pages, where `read`, a buffer for each range, lacks some: their place was guessed
+    /// wrong.
+    pub(crate) fn whole_pages(&self, home: &Home, read: &[&[u8]]) -> Option<Self> {
+        let [_, values, data @ ..] = home.layout.buffers.as_slice() else { return None };
+        let view = |row: usize| {
+            let at = values.0 as usize + row * self.width;
+            let (range, bytes) = self.ranges.iter().zip(read).find(|(range, _)| range.contains(&at))?;
+            Some(u128::from_le_bytes(*bytes.get(at - range.start..)?.first_chunk()?))
+        };
+        let lacks = |page: &Page| {
+            let len = data.get(page.index).map_or(0, |(_, len)| *len as usize);
+            // No block of views is cut by a range.
+            let mut views = page.rows.iter().cloned().flatten().filter_map(view);
+            page.bytes.len() < len && views.any(|view| rebased(view, &page.bytes).is_none())
+        };
+        if !self.pages.iter().any(lacks) {
+            return None;
+        }
+        let mut whole = self.clone();
+        let mut needed: Vec<Range<usize>> = self.ranges.clone();
+        for page in &mut whole.pages {
+            let (start, len) = *data.get(page.index)?;
+            page.bytes = 0..usize::try_from(len).ok()?;
+            needed.push(start as usize..start as usize + page.bytes.len());
+        }
+        whole.ranges = blocks(needed, usize::try_from(home.len).ok()?, self.gap);
+        Some(whole)
     }
 
     /// Bytes of memory that [`Part::column`] takes beside what was read.
@@ -124,13 +207,16 @@ impl Part {
             let placed = match index {
                 0 => bytes_of_bits(&self.window).len().min(*len as usize),
                 1 => self.window.len() * self.width,
-                _ if self.pages.binary_search(&(index - 2)).is_ok() => *len as usize,
-                _ => 0,
+                _ => self.page(index - 2).map_or(0, |page| page.bytes.len()),
             };
             (*offset, *len) = (if placed == 0 { 0 } else { end as u64 }, placed as u64);
             end = (end + placed).next_multiple_of(64);
         }
         (layout, end)
+    }
+
+    fn page(&self, index: usize) -> Option<&Page> {
+        self.pages.get(self.pages.binary_search_by_key(&index, |page| page.index).ok()?)
     }
 
     /// Copies what was read, one slice for each range, to its place in `image`, and zeros between.
@@ -158,7 +244,8 @@ impl Part {
         }
     }
 
-    /// Stored bytes and where they go. A view whose page is not read may have been read beside others; it stays empty.
+    /// Stored bytes and where they go. A view that was not asked for may have been read beside others; it stays empty, as its text
+    /// may not be there.
     fn moves(&self, home: &Home) -> Vec<(Range<usize>, usize)> {
         let (placed, _) = self.layout(home);
         let mut moves = Vec::with_capacity(2 + 2 * self.pages.len());
@@ -170,19 +257,36 @@ impl Part {
                 0 => add(bytes_of_bits(&self.window).start, len, to),
                 1 if self.pages.is_empty() => add(self.window.start * self.width, len, to),
                 1 => {
-                    for page in &self.pages {
-                        let rows = page * PAGE_ROWS..self.window.end.min((page + 1) * PAGE_ROWS);
-                        add(
-                            rows.start * self.width,
-                            rows.len() * self.width,
-                            to + (rows.start - self.window.start) * self.width,
-                        );
+                    for rows in self.pages.iter().flat_map(|page| &page.rows) {
+                        let to = to + (rows.start - self.window.start) * self.width;
+                        add(rows.start * self.width, rows.len() * self.width, to);
                     }
                 }
-                _ => add(0, len, to),
+                _ => add(self.page(index - 2).map_or(0, |page| page.bytes.start), len, to),
             }
         }
         moves
+    }
+
+    /// Moves the views of texts to where these lie in the image.
+    fn rebase(&self, home: &Home, (placed, image): (&ColumnLayout, &mut [MaybeUninit<u8>])) -> Result<()> {
+        let [_, (views, _), ..] = *placed.buffers.as_slice() else { return Ok(()) };
+        let is_cut = |page: &&Page| {
+            home.layout.buffers.get(page.index + 2).is_some_and(|(_, len)| page.bytes.len() < *len as usize)
+        };
+        for page in self.pages.iter().filter(is_cut) {
+            for row in page.rows.iter().cloned().flatten() {
+                let at = views as usize + (row - self.window.start) * self.width;
+                let view = image.get_mut(at..).and_then(|bytes| bytes.first_chunk_mut::<16>());
+                let view = view.ok_or_else(|| corrupt("a view lies outside of the image"))?;
+                // SAFETY: `place` has filled the image.
+                let old = view.map(|byte| unsafe { byte.assume_init() });
+                let new = rebased(u128::from_le_bytes(old), &page.bytes);
+                let new = new.ok_or_else(|| corrupt("a value lies outside of what was read of its page"))?;
+                *view = new.to_le_bytes().map(MaybeUninit::new);
+            }
+        }
+        Ok(())
     }
 
     /// The window, of a column of so many `rows`, from what was read, a buffer for each range: where it lies in it, or put
@@ -199,7 +303,9 @@ impl Part {
             None => {
                 let (layout, bytes) = self.layout(home);
                 let mut image = AlignedBuffer::for_window(pool, 0, bytes)?;
-                self.place(home, &read, image.blocks_mut().get_mut(..bytes).unwrap_or_default());
+                let place = image.blocks_mut().get_mut(..bytes).unwrap_or_default();
+                self.place(home, &read, place);
+                self.rebase(home, (&layout, place))?;
                 (layout, Some(image))
             }
         };
@@ -232,6 +338,22 @@ impl Part {
         let window = StoredColumn::decode_as((&home.encoding, &layout), declared, self.window.len(), image)?;
         Ok(window.of_column(self.window.start, rows))
     }
+}
+
+/// A view whose text lies in these bytes of its page, from the first of them on; as it is where the view holds the text itself.
+fn rebased(view: u128, bytes: &Range<usize>) -> Option<u128> {
+    let view = ByteView::from(view);
+    if view.length <= 12 {
+        return Some(view.as_u128());
+    }
+    let (start, end) = (view.offset as usize, view.offset as usize + view.length as usize);
+    let inside = bytes.start <= start && end <= bytes.end;
+    inside.then(|| ByteView { offset: (start - bytes.start) as u32, ..view }.as_u128())
+}
+
+/// Rows of a page of a column of so many `rows`.
+fn page_rows(index: usize, rows: usize) -> Range<usize> {
+    index * PAGE_ROWS..rows.min((index + 1) * PAGE_ROWS)
 }
 
 /// The bytes that hold the bits of the rows of a window.

@@ -10,6 +10,7 @@ use arrow::buffer::{Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
 use arrow::datatypes::*;
 use arrow_ipc::reader::FileReader;
 use proptest::prelude::*;
+use rand::distr::{Alphanumeric, SampleString};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
@@ -493,7 +494,7 @@ fn foreign_and_future_files_are_refused() {
 /// Any rows of any column, read as a part, are what they are in the whole; never are more bytes read than it has.
 #[test]
 fn parts_hold_the_rows_asked_for() {
-    let (mut parts, mut in_place, mut whole) = (0, 0, 0);
+    let (mut parts, mut in_place, mut whole, mut again) = (0, 0, 0, 0);
     for seed in 0..8 {
         let mut rng = StdRng::seed_from_u64(seed);
         for data_type in data_types() {
@@ -514,14 +515,21 @@ fn parts_hold_the_rows_asked_for() {
                 at = end + rng.random_range(0..2 * PAGE_ROWS);
             }
             let gap = [0, CHECKSUM_BLOCK_BYTES, 100_000][rng.random_range(0..3)];
-            let Some(part) = Part::of(home, &declared, rows, &wanted, gap) else {
+            let cut = Cut { gap, guess: seed % 4 > 0 };
+            let Some(mut part) = Part::of(home, &declared, rows, &wanted, cut) else {
                 whole += 1;
                 continue;
             };
             parts += 1;
             let file = stored(&encoded, 0);
             assert!(part.bytes() < file.len(), "{declared}");
-            let read: Vec<&[u8]> = part.ranges().iter().map(|range| &file[range.clone()]).collect();
+            let read = |part: &Part| -> Vec<&[u8]> { part.ranges().iter().map(|r| &file[r.clone()]).collect() };
+            if let Some(pages) = part.whole_pages(home, &read(&part)) {
+                assert!(cut.guess && part.bytes() < pages.bytes());
+                assert_eq!(pages.whole_pages(home, &read(&pages)), None);
+                (part, again) = (pages, again + 1);
+            }
+            let read = read(&part);
             for (range, bytes) in part.ranges().iter().zip(&read) {
                 verify_blocks(home, range.start, bytes).unwrap();
                 let mut wrong = bytes.to_vec();
@@ -557,5 +565,46 @@ fn parts_hold_the_rows_asked_for() {
             column.widened().unwrap().to_data().validate_full().unwrap();
         }
     }
-    assert!(parts > 40 && in_place > 5 && whole > 40, "{parts} parts, {in_place} where they were read, {whole} whole");
+    println!("{parts} parts, {in_place} where they were read, {again} guessed wrong, {whole} whole");
+    assert!(parts > 40 && in_place > 5 && whole > 40);
+}
+
+/// Of texts of about one length only those of the rows asked for are read; where lengths change, their pages.
+#[test]
+fn texts_are_read_where_they_are_likely_to_be() {
+    let rows = 3 * PAGE_ROWS + 100;
+    let mut rng = StdRng::seed_from_u64(7);
+    let mut text = |len: usize| Alphanumeric.sample_string(&mut rng, len);
+    let even: Vec<_> = (0..rows).map(|row| text(20 + row * 7 % 30)).collect();
+    let with_short = even.iter().enumerate().map(|(row, text)| if row % 3 == 0 { "short" } else { text });
+    let rising: Vec<_> = (0..rows).map(|row| text(row % PAGE_ROWS / 50)).collect();
+    let of = |column: StringViewArray, wanted: Range<usize>| {
+        let batch = normalize(&RecordBatch::try_from_iter([("t", Arc::new(column) as ArrayRef)]).unwrap()).unwrap();
+        let encoded = encode_chunk(&batch).unwrap();
+        let (home, file) = (&encoded.homes[0], stored(&encoded, 0));
+        let cut = Cut { gap: 0, guess: true };
+        let part = Part::of(home, &DataType::Utf8View, rows, &[wanted.clone()], cut).unwrap();
+        let read = |part: &Part| -> Vec<&[u8]> { part.ranges().iter().map(|r| &file[r.clone()]).collect() };
+        let pages = part.whole_pages(home, &read(&part));
+        let last = pages.as_ref().unwrap_or(&part);
+        let copies = read(last).into_iter().map(|bytes| AlignedBuffer::copy_of(bytes, 64).unwrap()).collect();
+        let column = last.column(home, (&DataType::Utf8View, rows), copies, &Arc::default()).unwrap();
+        let slice = column.slice(wanted.start, wanted.len()).unwrap();
+        slice.to_data().validate_full().unwrap();
+        assert_eq!(&slice, &batch.column(0).slice(wanted.start, wanted.len()));
+        (part.bytes(), pages.map(|pages| pages.bytes()))
+    };
+    let texts_bytes = PAGE_ROWS * 35;
+    for at in [0, 5, 4000, PAGE_ROWS - 10, PAGE_ROWS + 3000, 3 * PAGE_ROWS - 8, rows - 8] {
+        // Blocks of views, and of the texts where they are, before and behind.
+        for column in [StringViewArray::from_iter_values(&even), StringViewArray::from_iter_values(with_short.clone())]
+        {
+            let (bytes, pages) = of(column, at..at + 8);
+            assert!(bytes <= 5 * CHECKSUM_BLOCK_BYTES && pages.is_none(), "{at}: {bytes}, {pages:?}");
+        }
+    }
+    let (bytes, pages) = of(StringViewArray::from_iter_values(&rising), 4000..4008);
+    assert!(bytes < texts_bytes / 2 && pages.is_some_and(|bytes| bytes > texts_bytes), "{bytes}, {pages:?}");
+    let most = of(StringViewArray::from_iter_values(&even), 10..PAGE_ROWS - 10);
+    assert_eq!(most, of(StringViewArray::from_iter_values(&even), 0..PAGE_ROWS));
 }

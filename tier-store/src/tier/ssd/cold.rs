@@ -105,12 +105,13 @@ impl ColdRead {
     fn finish(&mut self) -> ColdColumns {
         let wait_us = self.waiting_since_us.map_or(0, |since| self.clock.now_us().saturating_sub(since));
         self.counters.reads.fetch_add(1, Ordering::Relaxed);
-        self.counters.read_bytes.fetch_add(self.bytes_read, Ordering::Relaxed);
+        let bytes_read = self.bytes_read + self.flights.iter().map(|flight| flight.bytes_again()).sum::<u64>();
+        self.counters.read_bytes.fetch_add(bytes_read, Ordering::Relaxed);
         if !self.for_move {
             self.counters.wait_us.fetch_add(wait_us, Ordering::Relaxed);
         }
         let (columns, flights) = (std::mem::take(&mut self.columns), std::mem::take(&mut self.flights));
-        ColdColumns { columns, bytes_read: self.bytes_read, wait_us, flights }
+        ColdColumns { columns, bytes_read, wait_us, flights }
     }
 }
 
@@ -145,7 +146,7 @@ impl Future for ColdRead {
 pub(super) fn read_bytes(home: &Home, part: Option<&Part>) -> u64 {
     match part {
         None => enclosing_bytes(home.offset, home.len),
-        Some(part) => part.ranges().iter().map(|r| enclosing_bytes(home.offset + r.start as u64, r.len() as u64)).sum(),
+        Some(part) => part.windows(home).map(|(offset, len)| enclosing_bytes(offset, len as u64)).sum(),
     }
 }
 

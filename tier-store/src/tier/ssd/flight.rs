@@ -5,8 +5,8 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Wake, Waker};
 
 use arrow::buffer::Buffer;
@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 
 use super::{SsdCounters, cold};
 use crate::error::{Error, Result};
-use crate::io::{AlignedBuffer, BufferPool, ReadHandle};
+use crate::io::{AlignedBuffer, BlockIo, Class, ReadHandle};
 use crate::table::{Chunk, ChunkFile};
 use crate::tier::Charge;
 use crate::tier::codec::{Part, StoredColumn};
@@ -25,21 +25,21 @@ pub(crate) struct Flight {
     chunk: Arc<Chunk>,
     file: Arc<ChunkFile>,
     column: usize,
-    /// What is read of it; `None`: all.
-    part: Option<Part>,
     state: Mutex<State>,
     /// All bytes are there, or an error is.
     arrived: AtomicBool,
     wakers: Arc<Wakers>,
-    pool: Arc<BufferPool>,
+    io: Arc<dyn BlockIo>,
     counters: Arc<SsdCounters>,
     charge: Arc<Charge>,
+    /// What was read a second time, where it was guessed wrong which bytes have the rows: bytes and their charge.
+    again: OnceLock<(u64, Arc<Charge>)>,
 }
 
 #[derive(Debug)]
 enum State {
     /// One read for all of the column, or one for each range of the part.
-    Reading(Vec<Read>),
+    Reading(Option<Part>, Vec<Read>),
     Done(Result<(StoredColumn, Option<Buffer>)>),
 }
 
@@ -87,13 +87,17 @@ impl Flight {
         (chunk, file): (Arc<Chunk>, Arc<ChunkFile>),
         (column, part): (usize, Option<Part>),
         reads: Vec<ReadHandle>,
-        (pool, charge): (Arc<BufferPool>, Arc<Charge>),
+        (io, charge): (Arc<dyn BlockIo>, Arc<Charge>),
         counters: Arc<SsdCounters>,
     ) -> Arc<Self> {
-        reads.iter().for_each(|handle| handle.hold(Arc::clone(&charge)));
-        let state = Mutex::new(State::Reading(reads.into_iter().map(Read::Pending).collect()));
-        let (arrived, wakers) = (AtomicBool::new(false), Arc::default());
-        Arc::new(Self { chunk, file, column, part, state, arrived, wakers, pool, counters, charge })
+        let state = Mutex::new(State::reading(part, reads, &charge));
+        let (arrived, wakers, again) = (AtomicBool::new(false), Arc::default(), OnceLock::new());
+        Arc::new(Self { chunk, file, column, state, arrived, wakers, io, counters, charge, again })
+    }
+
+    /// Bytes that were read a second time.
+    pub(super) fn bytes_again(&self) -> u64 {
+        self.again.get().map_or(0, |(bytes, _)| *bytes)
     }
 
     /// True when it ended with an error: who comes now tries again.
@@ -111,7 +115,7 @@ impl Flight {
         let pending = |read: &Read| matches!(read, Read::Pending(handle) if !handle.is_ready());
         let arrived = || match &*self.state.try_lock()? {
             State::Done(_) => Some(true),
-            State::Reading(reads) => Some(!reads.iter().any(pending)),
+            State::Reading(_, reads) => Some(!reads.iter().any(pending)),
         };
         self.arrived.load(Ordering::Acquire) || arrived().unwrap_or(false)
     }
@@ -123,42 +127,56 @@ impl Flight {
             return Poll::Ready(());
         }
         let state = &mut *self.state.lock();
-        let State::Reading(reads) = state else { return Poll::Ready(()) };
         self.wakers.add(context.waker());
         let waker = Waker::from(Arc::clone(&self.wakers));
-        let mut failed = None;
-        for read in reads {
-            // In order: the first read not there yet has the waker. Those behind it run all the same.
-            let Read::Pending(handle) = read else { continue };
-            match Pin::new(handle).poll(&mut Context::from_waker(&waker)) {
-                Poll::Pending => return Poll::Pending,
-                Poll::Ready(Ok(bytes)) => *read = Read::Done(bytes),
-                Poll::Ready(Err(error)) => {
-                    failed = Some(error);
-                    break;
-                }
+        let context = &mut Context::from_waker(&waker);
+        while let State::Reading(part, reads) = state {
+            if let Err(error) = std::task::ready!(all_arrived(reads, context)) {
+                *state = State::Done(Err(error));
+                break;
             }
-        }
-        if let Some(error) = failed {
-            *state = State::Done(Err(error));
+            match self.guessed_wrong(part.as_ref(), reads) {
+                Some(part) => *state = self.read_again(part),
+                None => break,
+            }
         }
         self.arrived.store(true, Ordering::Release);
         Arc::clone(&self.wakers).wake();
         Poll::Ready(())
     }
 
+    /// The part to be read instead, where what was read lacks values of rows that were asked for.
+    fn guessed_wrong(&self, part: Option<&Part>, reads: &[Read]) -> Option<Part> {
+        let read: Option<Vec<&[u8]>> = reads.iter().map(Read::bytes).collect();
+        part?.whole_pages(&self.chunk.segments.get(self.column)?.home, &read?)
+    }
+
+    fn read_again(&self, part: Part) -> State {
+        let Some(segment) = self.chunk.segments.get(self.column) else { return State::Done(Err(Error::Cancelled)) };
+        segment.is_uneven.store(true, Ordering::Relaxed);
+        let windows: Vec<(u64, usize)> = part.windows(&segment.home).collect();
+        let bytes = cold::read_bytes(&segment.home, Some(&part));
+        let charge = Arc::new(self.charge.further(bytes + part.image_bytes(&segment.home) as u64));
+        let requests: Vec<&[(u64, usize)]> = windows.chunks(1).collect();
+        let reads = self.io.read_all(Class::Needed, &self.file.io, &requests);
+        let state = State::reading(Some(part), reads, &charge);
+        // What is read again is read whole, so there is no third time.
+        let _ = self.again.set((bytes, charge));
+        state
+    }
+
     /// The column; verified and decoded by whoever comes first.
     pub(super) fn poll(&self, context: &mut Context<'_>) -> Poll<Result<StoredColumn>> {
         std::task::ready!(self.poll_arrived(context));
         let state = &mut *self.state.lock();
-        if let State::Reading(reads) = state {
+        if let State::Reading(part, reads) = state {
             let there = |read| if let Read::Done(bytes) = read { Some(bytes) } else { None };
             let read = std::mem::take(reads).into_iter().filter_map(there).collect();
-            *state = State::Done(self.decoded(read));
+            *state = State::Done(self.decoded(part.as_ref(), read));
         }
         Poll::Ready(match state {
             State::Done(done) => done.as_ref().map(|(column, _)| column.clone()).map_err(Error::clone),
-            State::Reading(_) => Err(Error::Cancelled),
+            State::Reading(..) => Err(Error::Cancelled),
         })
     }
 
@@ -172,12 +190,37 @@ impl Flight {
         Some(ReadColumn { chunk: Arc::clone(&self.chunk), column: self.column, bytes, charge })
     }
 
-    fn decoded(&self, read: Vec<AlignedBuffer>) -> Result<(StoredColumn, Option<Buffer>)> {
-        cold::decoded(&self.chunk, (self.column, self.part.as_ref()), read, &self.pool).inspect_err(|error| {
+    fn decoded(&self, part: Option<&Part>, read: Vec<AlignedBuffer>) -> Result<(StoredColumn, Option<Buffer>)> {
+        cold::decoded(&self.chunk, (self.column, part), read, self.io.pool()).inspect_err(|error| {
             self.counters.corrupt.fetch_add(1, Ordering::Relaxed);
             if let Some(segment) = self.chunk.segments.get(self.column) {
                 self.file.mark(segment.column, error);
             }
         })
     }
+}
+
+impl Read {
+    fn bytes(&self) -> Option<&[u8]> {
+        if let Self::Done(bytes) = self { Some(bytes.as_slice()) } else { None }
+    }
+}
+
+impl State {
+    fn reading(part: Option<Part>, reads: Vec<ReadHandle>, charge: &Arc<Charge>) -> Self {
+        reads.iter().for_each(|handle| handle.hold(Arc::clone(charge)));
+        Self::Reading(part, reads.into_iter().map(Read::Pending).collect())
+    }
+}
+
+/// Polls in order: the first read not there yet has the waker. Those behind it run all the same.
+fn all_arrived(reads: &mut [Read], context: &mut Context<'_>) -> Poll<Result<()>> {
+    for read in reads {
+        let Read::Pending(handle) = read else { continue };
+        match std::task::ready!(Pin::new(handle).poll(context)) {
+            Ok(bytes) => *read = Read::Done(bytes),
+            Err(error) => return Poll::Ready(Err(error)),
+        }
+    }
+    Poll::Ready(Ok(()))
 }

@@ -19,7 +19,7 @@ impl Planned<'_> {
     pub(super) fn windows(&self) -> Vec<(u64, usize)> {
         match &self.part {
             None => vec![(self.home.offset, usize_of(self.home.len))],
-            Some(part) => part.ranges().iter().map(|r| (self.home.offset + r.start as u64, r.len())).collect(),
+            Some(part) => part.windows(self.home).collect(),
         }
     }
 

@@ -273,6 +273,36 @@ fn rows_are_read_without_the_rest_of_their_columns() {
     }
 }
 
+/// Where texts do not lie where they were looked for, their page is read, by whoever waits for the rows; the next time it is at once.
+#[test]
+fn texts_that_are_elsewhere_are_read_again() {
+    let rough = Faults { short_rate: 0.5, interrupt_rate: 0.3, reorder: true, ..Faults::default() };
+    for io in [blocking(), Arc::new(SimulatedEngine::start(5, rough)), crate::io::best_engine()] {
+        let Setup { tier, dir: _dir, .. } = setup(io, 64 << 20);
+        let longer = (0..20_000).map(|row| format!("{row:0len$}", len = 5 + row % codec::PAGE_ROWS / 50));
+        let column: ArrayRef = Arc::new(StringViewArray::from_iter_values(longer));
+        let batch = codec::normalize(&RecordBatch::try_from_iter([("t", column)]).unwrap()).unwrap();
+        let chunk = write(&tier, ChunkId(4), &batch);
+        let wanted = 12_000..12_010;
+        for is_known in [false, true] {
+            let mut read = tier.read_rows(&chunk, &[0], Some(&[wanted.clone()]), Admission::Prefetch).unwrap().unwrap();
+            let planned_bytes = read.charged_bytes();
+            let mut context = std::task::Context::from_waker(Waker::noop());
+            while read.poll_arrived(&mut context).is_pending() {
+                std::thread::yield_now();
+            }
+            let Poll::Ready(cold) = std::pin::Pin::new(&mut read).poll(&mut context) else { panic!("it has arrived") };
+            let cold = cold.unwrap();
+            let slice = cold.columns[0].slice(wanted.start, wanted.len()).unwrap();
+            assert_eq!(&slice, &batch.column(0).slice(wanted.start, wanted.len()));
+            assert_eq!(cold.bytes_read <= planned_bytes, is_known, "{} of {planned_bytes}", cold.bytes_read);
+            assert!(tier.io_account().used_bytes() >= cold.bytes_read);
+            drop((cold, read));
+            assert_eq!(tier.io_account().used_bytes(), 0);
+        }
+    }
+}
+
 /// A compressed column is read as a whole, into memory that is charged; its neighbours in the file as ever.
 #[test]
 fn compressed_columns_are_read_too() {
