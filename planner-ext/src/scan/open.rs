@@ -37,9 +37,10 @@ pub(super) struct OpenChunk {
     touched: Option<Touched>,
     scanned: AtomicUsize,
     survivors: AtomicUsize,
-    /// Rows of slices of which not all survived, and what did of them, sampled: steps up, down, and near.
+    /// Rows of slices of which not all survived, and what did of them, sampled: steps up, down, and near, and
+    /// runs of neighbours.
     parted: AtomicUsize,
-    steps: [AtomicU32; 3],
+    steps: [AtomicU32; 4],
     /// Table columns that wait for the filters; their slots hold no values.
     later: Vec<usize>,
     /// What the filters let pass, where they were evaluated before the other columns were read.
@@ -279,8 +280,8 @@ impl OpenChunk {
         self.survivors.fetch_add(survivors, Ordering::Relaxed);
         if survivors < rows && !cfg!(feature = "no-counters") {
             self.parted.fetch_add(rows, Ordering::Relaxed);
-            let Sample { up, down, near } = if survivors > 0 { sample() } else { Sample::default() };
-            for (sum, steps) in self.steps.iter().zip([up, down, near]).filter(|(_, n)| *n > 0) {
+            let Sample { up, down, near, runs } = if survivors > 0 { sample() } else { Sample::default() };
+            for (sum, steps) in self.steps.iter().zip([up, down, near, runs]).filter(|(_, n)| *n > 0) {
                 sum.fetch_add(steps, Ordering::Relaxed);
             }
         }
@@ -291,12 +292,19 @@ impl OpenChunk {
         }
     }
 
-    /// How the survivors lie among the rows.
-    fn selected(&self, scanned: usize, survivors: usize) -> Pattern {
-        let [up, down, near] = self.steps.each_ref().map(|steps| steps.load(Ordering::Relaxed));
+    /// How the survivors lie among the rows, and how many of them are looked for.
+    fn selected(&self, scanned: usize, survivors: usize) -> (Pattern, usize) {
+        if survivors == scanned {
+            return (Pattern::Sequential, survivors);
+        }
+        let [up, down, near, runs] = self.steps.each_ref().map(|steps| steps.load(Ordering::Relaxed));
         let whole =
             Sample::of_slices(scanned.saturating_sub(self.parted.load(Ordering::Relaxed)), self.spec.slice_rows);
-        Sample { up: up + whole.up, down, near: near + whole.near }.pattern(survivors, scanned)
+        let all = Sample { up: up + whole.up, down, near: near + whole.near, runs: runs + whole.runs };
+        match all.pattern(survivors, scanned) {
+            Pattern::Sequential => (Pattern::Sequential, survivors),
+            scattered => (scattered, all.values(survivors)),
+        }
     }
 
     /// No row was wanted: says so of the cold columns that were asked for single values, so that they get filters.
@@ -490,7 +498,7 @@ impl Drop for OpenChunk {
     fn drop(&mut self) {
         let Some(touched) = self.touched.as_ref().filter(|_| !cfg!(feature = "no-counters")) else { return };
         let (scanned, survivors) = (*self.scanned.get_mut(), *self.survivors.get_mut());
-        let selected = if survivors == scanned { Pattern::Sequential } else { self.selected(scanned, survivors) };
+        let selected = self.selected(scanned, survivors);
         if !self.spec.conjuncts.is_empty() {
             self.spec.passed.add(scanned, survivors);
         }
@@ -503,7 +511,7 @@ impl Drop for OpenChunk {
                 // A place for each page.
                 (true, Some(pages)) if !resident => (Pattern::Point, pages.count()),
                 (true, _) => (Pattern::Sequential, scanned),
-                (false, _) => (selected, survivors),
+                (false, _) => selected,
             };
             if values == 0 && resident {
                 continue;

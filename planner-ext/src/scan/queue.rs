@@ -280,7 +280,7 @@ impl ScanQueue {
             for (slot, column) in spec.columns.iter().enumerate() {
                 let (pattern, values) = match spec.filters_on(slot) {
                     true => (Pattern::Sequential, chunk.rows as usize),
-                    false => (Sample::default().pattern(survivors, chunk.rows as usize), survivors),
+                    false => (Sample::apart(survivors).pattern(survivors, chunk.rows as usize), survivors),
                 };
                 if values > 0 && !spec.source.is_row_column(*column) {
                     note(chunk, *column, ExpectedRead { pattern, values: values as u64 });

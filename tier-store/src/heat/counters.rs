@@ -36,7 +36,7 @@ impl Pattern {
 pub struct PatternCounts {
     /// Statements that read the segment.
     pub accesses: [u64; 4],
-    /// Values they read.
+    /// Values they looked for: of neighbours that are selected one in eight (see [`super::Sample::values`]).
     pub values: [u64; 4],
 }
 

@@ -2,14 +2,14 @@
 //!
 //! A selection is the rows of a segment that a read wants: a bitmap, or positions in the order in which they are wanted. Of
 //! either only a bounded part is looked at: how far it is from one selected row to the next, and in which direction. How many
-//! rows are selected is known anyway.
+//! rows are selected is known anyway, and in how many runs of neighbours is counted: ten rows of one order lie in one place.
 
 use arrow::buffer::BooleanBuffer;
 
 use super::Pattern;
 
-/// Up to so many rows are a point access.
-const POINT_ROWS: usize = 8;
+/// Up to so many values that are looked for are a point access.
+const POINT_VALUES: usize = 8;
 /// Words of a bitmap that are looked at.
 const WORDS: usize = 4;
 /// Rows of a word.
@@ -31,14 +31,21 @@ pub struct Sample {
     pub down: u32,
     /// Of both, to a neighbour.
     pub near: u32,
+    /// Runs of neighbours.
+    pub runs: u32,
 }
 
 impl Sample {
+    /// Of so many rows of which nothing is known: each is looked for.
+    pub fn apart(rows: usize) -> Self {
+        Self { runs: rows as u32, ..Self::default() }
+    }
+
     /// Of all of so many rows, which are looked at in slices: as if each was sampled.
     pub fn of_slices(rows: usize, slice_rows: usize) -> Self {
         let of_slice = slice_rows.min(WORDS * WORD_ROWS).saturating_sub(1);
         let steps = (rows * of_slice / slice_rows.max(1)) as u32;
-        Self { up: steps, down: 0, near: steps }
+        Self { up: steps, down: 0, near: steps, runs: rows.div_ceil(slice_rows.max(1)) as u32 }
     }
 
     /// Of the rows that are set.
@@ -50,6 +57,11 @@ impl Sample {
             let word = word_at(rows, last * number / (WORDS - 1));
             sample.up += word.count_ones().saturating_sub(1);
             sample.near += (word & (word >> 1)).count_ones();
+        }
+        let (words, mut last) = (rows.bit_chunks(), 0);
+        for word in words.iter().chain([words.remainder_bits()]) {
+            sample.runs += (word & !(word << 1 | last)).count_ones();
+            last = word >> (WORD_ROWS - 1);
         }
         sample
     }
@@ -64,21 +76,28 @@ impl Sample {
             sample.down += u32::from(b.1 < a.1);
             sample.near += u32::from(b.0 - a.0 <= 1);
         }
+        sample.runs = (sorted.len() as u32).saturating_sub(sample.near * every as u32).max(1).min(sorted.len() as u32);
         sample
+    }
+
+    /// How many of the `selected` values are looked for: of a run one in eight, as a cache line holds so many of 8 bytes.
+    pub fn values(&self, selected: usize) -> usize {
+        let runs = (self.runs as usize).min(selected);
+        runs + (selected - runs) / SWEEP
     }
 
     /// How `selected` of `rows` are read.
     pub fn pattern(&self, selected: usize, rows: usize) -> Pattern {
         let steps = self.up + self.down;
         let rare = |exceptions: u32| exceptions * EXCEPTION <= steps;
-        if selected >= rows {
+        let one_way = rare(self.up.min(self.down));
+        let sweep = steps > 0 && one_way && rare(steps - self.near.min(steps)) && selected * SWEEP >= rows;
+        if selected >= rows || sweep {
             Pattern::Sequential
-        } else if selected <= POINT_ROWS {
+        } else if self.values(selected) <= POINT_VALUES {
             Pattern::Point
-        } else if !rare(self.up.min(self.down)) {
+        } else if !one_way {
             Pattern::Random
-        } else if steps > 0 && rare(steps - self.near.min(steps)) && selected * SWEEP >= rows {
-            Pattern::Sequential
         } else {
             Pattern::Monotonic
         }
@@ -132,8 +151,27 @@ mod tests {
     fn what_is_before_and_after_a_bitmap_is_not_looked_at() {
         let bits = BooleanBuffer::collect_bool(200, |row| !(50..60).contains(&row));
         assert_eq!(Sample::of_bitmap(&bits.slice(50, 10)), Sample::default());
-        assert_eq!(Sample::of_bitmap(&BooleanBuffer::new_set(5)), Sample { up: 4, down: 0, near: 4 });
+        assert_eq!(Sample::of_bitmap(&BooleanBuffer::new_set(5)), Sample { up: 4, down: 0, near: 4, runs: 1 });
         assert_eq!(Sample::of_bitmap(&BooleanBuffer::new_set(0)), Sample::default());
+    }
+
+    #[test]
+    fn neighbours_are_looked_for_once() {
+        for offset in [0, 1, 63, 64, 70] {
+            let bits = BooleanBuffer::collect_bool(1000 + offset, |row| {
+                let row = row.wrapping_sub(offset);
+                (60..70).contains(&row) || (128..256).contains(&row) || row == 300 || row == 999
+            });
+            let sample = Sample::of_bitmap(&bits.slice(offset, 1000));
+            assert_eq!(sample.runs, 4, "{offset}");
+            assert_eq!(sample.values(140), 4 + 136 / 8);
+        }
+        let every_other = BooleanBuffer::collect_bool(1000, |row| row % 2 == 0);
+        assert_eq!(Sample::of_bitmap(&every_other).values(500), 500);
+        let lines = |rows: std::ops::Range<u64>| rows.zip(0..).collect::<Vec<(u64, u32)>>();
+        assert_eq!(Sample::of_places(&lines(100..112)).values(12), 2);
+        assert_eq!(Sample::of_places(&[(1, 0), (9, 1), (20, 2)]).values(3), 3);
+        assert_eq!(Sample::of_places(&lines(0..1)).values(1), 1);
     }
 
     #[test]
@@ -150,7 +188,8 @@ mod tests {
         assert_eq!(of((0..1000).rev().map(|n| n * 60).collect(), 65_536), Pattern::Monotonic, "backwards");
         assert_eq!(of((100..2000).rev().collect(), 4000), Pattern::Sequential, "backwards");
         assert_eq!(of((0..8).rev().collect(), 4000), Pattern::Point);
-        assert_eq!(of(vec![5, 1, 3, 9, 2, 12, 7, 30, 20], 4000), Pattern::Random);
+        assert_eq!(of(vec![5, 1, 3, 9, 2, 12, 7, 30, 20], 4000), Pattern::Point, "three of them are neighbours");
+        assert_eq!(of(vec![50, 10, 30, 90, 20, 120, 70, 300, 200], 4000), Pattern::Random);
     }
 
     #[test]
