@@ -583,7 +583,7 @@ fn texts_are_read_where_they_are_likely_to_be() {
         let encoded = encode_chunk(&batch).unwrap();
         let (home, file) = (&encoded.homes[0], stored(&encoded, 0));
         let cut = Cut { gap: 0, guess: true };
-        let part = Part::of(home, &DataType::Utf8View, rows, &[wanted.clone()], cut).unwrap();
+        let part = Part::of(home, &DataType::Utf8View, rows, std::slice::from_ref(&wanted), cut).unwrap();
         let read = |part: &Part| -> Vec<&[u8]> { part.ranges().iter().map(|r| &file[r.clone()]).collect() };
         let pages = part.whole_pages(home, &read(&part));
         let last = pages.as_ref().unwrap_or(&part);

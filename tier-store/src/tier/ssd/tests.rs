@@ -285,7 +285,10 @@ fn texts_that_are_elsewhere_are_read_again() {
         let chunk = write(&tier, ChunkId(4), &batch);
         let wanted = 12_000..12_010;
         for is_known in [false, true] {
-            let mut read = tier.read_rows(&chunk, &[0], Some(&[wanted.clone()]), Admission::Prefetch).unwrap().unwrap();
+            let mut read = tier
+                .read_rows(&chunk, &[0], Some(std::slice::from_ref(&wanted)), Admission::Prefetch)
+                .unwrap()
+                .unwrap();
             let planned_bytes = read.charged_bytes();
             let mut context = std::task::Context::from_waker(Waker::noop());
             while read.poll_arrived(&mut context).is_pending() {
