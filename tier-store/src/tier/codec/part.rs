@@ -24,7 +24,8 @@ use crate::table::Home;
 /// What a part must leave out to be worth putting it together.
 const LEAST_SAVED_BYTES: usize = 2 * CHECKSUM_BLOCK_BYTES;
 /// Texts are looked for this part of their page's length before and behind where they would be if all were equally long. Where lengths
-/// are independent and vary by half of their mean, half of a page's rows miss their place by a 180th of its length.
+/// are independent and vary by half of their mean, rows in the middle of a page miss their place by a 360th of its length
+/// (standard deviation), others by less.
 const MISSED_PART: usize = 64;
 
 /// How parts are cut.
@@ -154,13 +155,13 @@ impl Part {
     pub(crate) fn whole_pages(&self, home: &Home, read: &[&[u8]]) -> Option<Self> {
         let [_, values, data @ ..] = home.layout.buffers.as_slice() else { return None };
         let view = |row: usize| {
+            // Ranges are whole blocks, so none ends within a view.
             let at = values.0 as usize + row * self.width;
             let (range, bytes) = self.ranges.iter().zip(read).find(|(range, _)| range.contains(&at))?;
             Some(u128::from_le_bytes(*bytes.get(at - range.start..)?.first_chunk()?))
         };
         let lacks = |page: &Page| {
             let len = data.get(page.index).map_or(0, |(_, len)| *len as usize);
-            // No block of views is cut by a range.
             let mut views = page.rows.iter().cloned().flatten().filter_map(view);
             page.bytes.len() < len && views.any(|view| rebased(view, &page.bytes).is_none())
         };
