@@ -1,9 +1,10 @@
-//! One client connection: its session where clients need not log in, and the socket that tells when it ends.
+//! One client connection: the sessions of clients on it that hold no token, and the socket that tells when it ends.
 //!
 //! The transport clones the [`Connection`] into every call; the last clone goes with the socket and the calls on it, and
-//! takes the connection's session along.
+//! takes the connection's sessions along.
 
 use std::{
+    collections::HashMap,
     io,
     pin::Pin,
     sync::Arc,
@@ -23,45 +24,60 @@ use crate::{
     session::{Session, Sessions},
 };
 
+/// Users that may have sessions on one connection.
+const MOST_USERS: usize = 64;
+
 /// State of one connection.
 pub(crate) struct Connection {
     core: Arc<Core>,
     opening: tokio::sync::Mutex<()>,
-    session: Mutex<Option<Arc<Session>>>,
+    /// By user: a proxy may carry several users over one connection.
+    sessions: Mutex<HashMap<String, Arc<Session>>>,
 }
 
 impl Connection {
     pub(crate) fn new(core: Arc<Core>) -> Self {
         core.metrics.add_connections(1);
-        Self { core, opening: tokio::sync::Mutex::default(), session: Mutex::default() }
+        Self { core, opening: tokio::sync::Mutex::default(), sessions: Mutex::default() }
     }
 
-    /// The connection's session, opened at the first call.
+    /// The session of a user on this connection, opened at the first call.
     pub(crate) async fn session(&self, sessions: &Sessions, principal: Principal) -> Result<Arc<Session>, Status> {
         let _guard = self.opening.lock().await;
-        if let Some(session) = self.session.lock().clone() {
-            return Ok(session);
+        if let Some(session) = self.sessions.lock().get(&principal.user) {
+            return Ok(session.clone());
         }
+        if self.sessions.lock().len() >= MOST_USERS {
+            return Err(Status::resource_exhausted(format!(
+                "{MOST_USERS} users have sessions on this connection, which is the limit: close some, or connect again"
+            )));
+        }
+        let user = principal.user.clone();
         let session = sessions.open(principal).await?;
-        *self.session.lock() = Some(session.clone());
+        self.sessions.lock().insert(user, session.clone());
         Ok(session)
     }
 
-    /// Gives the session up; a later call opens a new one.
-    pub(crate) fn take_session(&self) -> Option<Arc<Session>> {
-        self.session.lock().take()
+    /// Gives the session of a user up; a later call opens a new one.
+    pub(crate) fn take_session(&self, user: &str) -> Option<Arc<Session>> {
+        self.sessions.lock().remove(user)
     }
 }
 
 impl Drop for Connection {
     fn drop(&mut self) {
         self.core.metrics.add_connections(-1);
-        let Some(session) = self.take_session() else { return };
+        let sessions = std::mem::take(&mut *self.sessions.lock());
         let core = self.core.clone();
+        if sessions.is_empty() {
+            return;
+        }
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(async move {
-                if let Err(status) = core.sessions.close(&session).await {
-                    tracing::warn!(session = session.id.0, "session not closed cleanly: {}", status.message());
+                for session in sessions.values() {
+                    if let Err(status) = core.sessions.close(session).await {
+                        tracing::warn!(session = session.id.0, "session not closed cleanly: {}", status.message());
+                    }
                 }
             });
         }

@@ -18,7 +18,7 @@ use arrow_ipc::writer::{DictionaryTracker, IpcDataGenerator, IpcWriteContext, Ip
 use futures::{StreamExt, stream, stream::BoxStream};
 use tonic::Status;
 
-use crate::{engine::BatchStream, error, metrics::Observation, ticket::RunningGuard};
+use crate::{engine::BatchStream, error, metrics::Observation, schema::same_on_the_wire, ticket::RunningGuard};
 
 /// Rows of a batch that are converted at once; bounds what hydrating a dictionary can blow up to.
 const CONVERT_ROWS: usize = 8192;
@@ -108,7 +108,8 @@ fn same_types(batch: &RecordBatch, wire: &SchemaRef) -> bool {
         && batch.columns().iter().zip(wire.fields()).all(|(column, field)| column.data_type() == field.data_type())
 }
 
-/// The batch with the columns of `wire`; columns of the right type are shared.
+/// The batch with the columns of `wire`; columns of the right type are shared, others change their encoding and never
+/// their values.
 fn convert(batch: &RecordBatch, wire: &SchemaRef) -> Result<RecordBatch, ArrowError> {
     if batch.num_columns() != wire.fields().len() {
         return Err(ArrowError::SchemaError(format!(
@@ -122,9 +123,16 @@ fn convert(batch: &RecordBatch, wire: &SchemaRef) -> Result<RecordBatch, ArrowEr
         .columns()
         .iter()
         .zip(wire.fields())
-        .map(|(column, field)| match column.data_type() == field.data_type() {
-            true => Ok(column.clone()),
-            false => cast_with_options(column, field.data_type(), &options),
+        .map(|(column, field)| match column.data_type() {
+            same if same == field.data_type() => Ok(column.clone()),
+            other if same_on_the_wire(field.data_type(), other) => {
+                cast_with_options(column, field.data_type(), &options)
+            }
+            other => Err(ArrowError::SchemaError(format!(
+                "column '{}' has {other}, {} was announced",
+                field.name(),
+                field.data_type()
+            ))),
         })
         .collect::<Result<Vec<ArrayRef>, _>>()?;
     let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
@@ -221,7 +229,7 @@ fn compact_views(batch: &RecordBatch) -> Result<RecordBatch, ArrowError> {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use arrow::{
-        array::{Int64Array, ListArray, StringArray, StringViewArray},
+        array::{Float64Array, Int64Array, ListArray, StringArray, StringViewArray},
         datatypes::{Int64Type, Schema},
     };
 
@@ -275,5 +283,13 @@ mod tests {
         let batch = RecordBatch::try_from_iter([("a", Arc::new(Int64Array::from(vec![None])) as ArrayRef)]).unwrap();
         let wire = Arc::new(Schema::new(vec![arrow::datatypes::Field::new("a", DataType::Int64, false)]));
         assert!(convert(&batch, &wire).is_err());
+    }
+
+    #[test]
+    fn values_are_never_cast_to_another_type() {
+        let batch = RecordBatch::try_from_iter([("a", Arc::new(Float64Array::from(vec![2.5])) as ArrayRef)]).unwrap();
+        let wire = Arc::new(Schema::new(vec![arrow::datatypes::Field::new("a", DataType::Int64, true)]));
+        let error = convert(&batch, &wire).unwrap_err().to_string();
+        assert!(error.contains("Float64") && error.contains("Int64"), "{error}");
     }
 }

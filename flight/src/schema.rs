@@ -97,6 +97,11 @@ fn wire_type(data_type: &DataType, views: ViewTypes) -> DataType {
     }
 }
 
+/// Whether the two types differ in their encoding only: then rows of one may leave as the other.
+pub(crate) fn same_on_the_wire(a: &DataType, b: &DataType) -> bool {
+    wire_type(a, ViewTypes::Flatten).equals_datatype(&wire_type(b, ViewTypes::Flatten))
+}
+
 fn describe(data_type: &DataType, metadata: &mut HashMap<String, String>) {
     let sql = SqlType::of(data_type);
     let mut put = |key: &str, value: String| {

@@ -1,7 +1,8 @@
 //! Sessions: who is behind a call, and what this client holds on the server.
 //!
-//! A login opens a session that lives as long as its bearer token. Where the service is open, a client that never logs in
-//! gets the session of its connection, which ends with it. Sessions are bounded in number and expire when unused; a
+//! A login opens a session that lives as long as its bearer token. A client without one, because the service is open or
+//! because it repeats its user and password with each call, gets the session of its user on its connection, which ends
+//! with the connection: two clients never share a session by the name of their user. Sessions are bounded in number and expire when unused; a
 //! client that never closes one takes nothing from others but its place.
 
 use std::{collections::HashMap, sync::Arc};
@@ -41,8 +42,6 @@ pub(crate) struct Sessions {
     max_sessions: usize,
     by_token: Mutex<HashMap<String, Arc<Session>>>,
     next_sweep: Mutex<Instant>,
-    /// Sessions of clients that repeat Basic credentials with each call, or whose connection is unknown.
-    by_user: tokio::sync::Mutex<HashMap<String, Arc<Session>>>,
 }
 
 impl Sessions {
@@ -61,7 +60,6 @@ impl Sessions {
             max_sessions: options.max_sessions,
             by_token: Mutex::default(),
             next_sweep: Mutex::new(Instant::now() + options.session_ttl / 4),
-            by_user: tokio::sync::Mutex::default(),
         }
     }
 
@@ -91,16 +89,19 @@ impl Sessions {
         }
         let principal = self.authentication.verify(&credentials)?;
         match extensions.get::<Arc<Connection>>() {
-            Some(connection) if open => connection.session(self, principal).await,
-            _ => self.of_user(principal).await,
+            Some(connection) => connection.session(self, principal).await,
+            None => Err(Status::internal("the transport does not tell the connection of this call")),
         }
     }
 
     /// Ends the session behind a call; nothing happens where there is none.
     pub(crate) async fn close_current(&self, metadata: &MetadataMap, extensions: &Extensions) -> Result<(), Status> {
-        let session = match Credentials::from_metadata(metadata) {
-            Ok(Credentials::Bearer(token)) => self.by_token.lock().remove(&token),
-            _ => extensions.get::<Arc<Connection>>().and_then(|connection| connection.take_session()),
+        let session = match Credentials::from_metadata(metadata).unwrap_or(Credentials::None) {
+            Credentials::Bearer(token) => self.by_token.lock().remove(&token),
+            others => match (self.authentication.verify(&others), extensions.get::<Arc<Connection>>()) {
+                (Ok(principal), Some(connection)) => connection.take_session(&principal.user),
+                _ => None,
+            },
         };
         match session {
             Some(session) => self.close(&session).await,
@@ -131,19 +132,6 @@ impl Sessions {
         }
         *session.last_used.lock() = Instant::now();
         Some(session)
-    }
-
-    async fn of_user(&self, principal: Principal) -> Result<Arc<Session>, Status> {
-        let mut sessions = self.by_user.lock().await;
-        if let Some(session) = sessions.get(&principal.user) {
-            return Ok(session.clone());
-        }
-        if sessions.len() >= self.max_sessions {
-            return Err(too_many_sessions(self.max_sessions));
-        }
-        let session = self.open(principal.clone()).await?;
-        sessions.insert(principal.user, session.clone());
-        Ok(session)
     }
 
     /// Drops expired sessions from time to time, and when the table is full; refuses when that does not help.

@@ -16,13 +16,13 @@
 mod decimal;
 pub mod engine;
 pub mod error;
+mod floats;
 mod joins;
 pub mod provider;
 pub mod scan;
 pub mod sink;
 pub mod system;
 mod views;
-mod zeros;
 
 pub use engine::{Engine, EngineOptions, IngestMode, IngestRequest, Prepared, RunningQuery, Session};
 pub use error::{Error, ErrorKind, Result};

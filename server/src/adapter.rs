@@ -233,6 +233,10 @@ impl flight::Statement for FlightStatement {
         &self.info
     }
 
+    async fn bound_schema(&self, parameters: &RecordBatch) -> EngineResult<SchemaRef> {
+        self.prepared.bound_schema(parameters).await.map_err(error)
+    }
+
     async fn query(&self, parameters: Option<RecordBatch>) -> EngineResult<flight::QueryResult> {
         let running = self.prepared.query(parameters).await.map_err(error)?;
         let batches = running.stream.map_err(|e| error(planner::Error::from(e))).boxed();

@@ -54,6 +54,8 @@ section! {
         pub password: Option<String> = None,
         /// How long running statements may go on after SIGTERM before they are cancelled.
         pub grace: Span = Span(Duration::from_secs(10)),
+        /// Files that statements and requests may name.
+        pub files: FilesConfig = FilesConfig::default(),
         /// Arrow Flight SQL.
         pub flight: FlightConfig = FlightConfig::default(),
         /// HTTP: admin API, metrics, cockpit.
@@ -70,6 +72,17 @@ section! {
         pub compaction: CompactionConfig = CompactionConfig::default(),
         /// Hot views that the server learns from statements.
         pub hot_views: HotViewsConfig = HotViewsConfig::default(),
+    }
+}
+
+section! {
+    /// Files of this machine that statements (COPY, external tables) and requests (backups, tiers) may name. What belongs
+    /// to the server itself is never among them.
+    pub struct FilesConfig {
+        /// Folders below which files may be read, with `:` between them. Default: `/` without a password, none with one.
+        pub read_roots: Option<String> = None,
+        /// The same for files to be written.
+        pub write_roots: Option<String> = None,
     }
 }
 
@@ -305,8 +318,9 @@ section! {
 }
 
 /// Sections in the order in which they are printed, with their documentation.
-const SECTIONS: [(&str, Docs); 12] = [
+const SECTIONS: [(&str, Docs); 13] = [
     ("", Config::DOCS),
+    ("files", FilesConfig::DOCS),
     ("flight", FlightConfig::DOCS),
     ("http", HttpConfig::DOCS),
     ("memory", MemoryConfig::DOCS),
@@ -421,6 +435,10 @@ impl Config {
     fn checked(self) -> Result<Self> {
         let wrong = if self.user.is_some() != self.password.is_some() {
             "user and password belong together: set both (TERRACE_USER, TERRACE_PASSWORD) or neither"
+        } else if self.password.as_deref() == Some("") {
+            "the password is empty: set one (TERRACE_PASSWORD), or neither a user nor a password"
+        } else if self.user.as_deref().is_some_and(|user| user.is_empty() || user.contains(':')) {
+            "the name of a user must not be empty and has no ':' in it, which ends the name where a client sends it"
         } else if self.tiers.nvm.path.is_some() && self.tiers.nvm.emulated {
             "tiers.nvm.path and tiers.nvm.emulated exclude each other: the tier is a device or it is emulated"
         } else if (self.tiers.nvm.path.is_some() || self.tiers.nvm.emulated) && self.tiers.nvm.capacity.is_none() {

@@ -3,9 +3,10 @@
 //! The engine's work runs on a runtime of its own, so that network and admin requests never wait behind a query
 //! (architecture, decision 11). Opening and closing block: call them from plain threads.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use terrace_planner_ext::engine::{Engine, EngineOptions, MiningMode, MiningOptions};
+use terrace_planner_ext::engine::{Engine, EngineOptions, FileAccess, MiningMode, MiningOptions};
 use terrace_tier_store::placement::{HoldOptions, MergeKind, TieringMode};
 use terrace_tier_store::store::{CompressionChoice, NvmOptions, ReadGapChoice};
 use terrace_tier_store::tier::codec;
@@ -112,8 +113,20 @@ fn engine_options(config: &Config, plan: &MemoryPlan, threads: usize, cpu: tokio
             retire_after: config.hot_views.retire_after,
         },
         hot_view_bytes_per_s: config.compaction.rate_limit.resolve(1 << 30),
+        files: file_access(config),
         ..EngineOptions::new(config.data_dir.join("spill"), cpu)
     }
+}
+
+/// The data directory and the spill folder are the engine's to protect.
+fn file_access(config: &Config) -> FileAccess {
+    let roots = |given: &Option<String>| match given {
+        Some(folders) => folders.split(':').filter(|folder| !folder.is_empty()).map(PathBuf::from).collect(),
+        None if config.password.is_some() => Vec::new(),
+        None => vec![PathBuf::from("/")],
+    };
+    let (read_roots, write_roots) = (roots(&config.files.read_roots), roots(&config.files.write_roots));
+    FileAccess { read_roots, write_roots, protected: config.tiers.nvm.path.iter().cloned().collect() }
 }
 
 fn store_options(config: &Config, plan: &MemoryPlan) -> StoreOptions {

@@ -133,3 +133,24 @@ def test_data_survives_a_restart_and_stopping_is_clean(start_server):
     server = start_server()
     with connect(f"grpc://{server.flight}") as connection, connection.cursor() as cursor:
         assert execute(cursor, "SELECT count(*) FROM kept") == [(2,)]
+
+
+def test_two_clients_with_one_user_have_sessions_of_their_own(start_server):
+    server = start_server(TERRACE_USER="ada", TERRACE_PASSWORD="secret")
+    basic = {DatabaseOptions.AUTHORIZATION_HEADER.value: "Basic YWRhOnNlY3JldA=="}
+
+    def client():
+        return flight_sql.connect(f"grpc://{server.flight}", db_kwargs=basic, autocommit=True)
+
+    with client() as first, client() as second, first.cursor() as a, second.cursor() as b:
+        execute(a, "CREATE TABLE t (who VARCHAR)")
+        execute(a, "BEGIN")
+        execute(a, "INSERT INTO t VALUES ('a')")
+        execute(b, "INSERT INTO t VALUES ('b')")
+        assert execute(b, "SELECT who FROM t") == [("b",)], "no row of a transaction of another client"
+        execute(a, "ROLLBACK")
+        assert execute(b, "SELECT who FROM t") == [("b",)], "acknowledged, and not rolled back by another client"
+        execute(a, "BEGIN")
+        execute(a, "INSERT INTO t VALUES ('lost')")
+    with client() as third, third.cursor() as c:
+        assert execute(c, "SELECT who FROM t") == [("b",)], "a session that ends rolls back"

@@ -49,14 +49,22 @@ async fn a_password_buys_a_token() {
 }
 
 #[tokio::test]
-async fn credentials_may_come_with_every_call_and_share_one_session() {
+async fn credentials_with_every_call_have_one_session_per_connection() {
     let harness = Harness::start(with_password()).await;
-    let mut client = harness.connect().await;
-    client.set_header("authorization", "Basic YWRhOnNlY3JldA==");
-    for _ in 0..3 {
-        query(&mut client, "rows 3").await.unwrap();
+    let mut clients = [harness.connect().await, harness.connect().await];
+    for client in &mut clients {
+        client.set_header("authorization", "Basic YWRhOnNlY3JldA==");
+        for _ in 0..3 {
+            query(client, "rows 3").await.unwrap();
+        }
     }
-    assert_eq!(harness.engine.sessions.lock().len(), 1);
+    assert_eq!(harness.engine.sessions.lock().len(), 2, "the name of the user alone joins no sessions");
+    let [first, mut second] = clients;
+    drop(first);
+    eventually("the session of a lost connection ends", || harness.engine.sessions.lock().len() == 1).await;
+    let closed = act(&mut second, "CloseSession", vec![]).await.unwrap();
+    assert_eq!(CloseSessionResult::decode(closed[0].clone()).unwrap().status, 1);
+    assert!(harness.engine.sessions.lock().is_empty());
 }
 
 #[tokio::test]

@@ -24,7 +24,9 @@ use terrace_tier_store::Store;
 use terrace_tier_store::store::Snapshot as Versions;
 use terrace_tier_store::table::{Table, TableDefinition, TableName};
 
+use super::analysis::analysed;
 use super::parse::NameParts;
+use super::recursion::RecursiveTerms;
 use super::rewrite::Hidden;
 use super::show::qualified;
 use super::{
@@ -240,9 +242,9 @@ impl Snapshot {
         Scope::new(self).state()
     }
 
-    /// Plans a statement.
+    /// Plans a statement; its types are those of the analysis.
     pub(super) async fn plan(self: &Arc<Self>, statement: SqlStatement) -> Result<LogicalPlan> {
-        self.plan_in(Scope::new(self), statement).await
+        analysed(&self.template, self.plan_in(Scope::new(self), statement).await?)
     }
 
     /// Plans the query of a change of `target`, which it finds under a hidden name.
@@ -257,10 +259,13 @@ impl Snapshot {
     }
 
     async fn plan_in(&self, scope: Scope, statement: SqlStatement) -> Result<LogicalPlan> {
+        let recursive = RecursiveTerms::new(&statement);
         let planned = scope.state().statement_to_plan(statement).await;
         // Versions of tables that the statement does not mention need not outlive their readers.
         *self.versions.lock() = None;
-        Ok(planned?)
+        let planned = planned?;
+        recursive.check(&planned)?;
+        Ok(planned)
     }
 
     /// True for an external table.
@@ -541,7 +546,7 @@ impl Scope {
     async fn view(&self, view: &Object) -> Result<Arc<dyn TableProvider>> {
         match self.plan_object(view).await? {
             LogicalPlan::Ddl(DdlStatement::CreateView(create)) => {
-                let plan = create.input.as_ref().clone();
+                let plan = analysed(&self.snapshot.template, create.input.as_ref().clone())?;
                 Ok(Arc::new(ViewTable::new(plan, Some(view.sql.clone()))))
             }
             _ => Err(Error::new(ErrorKind::DataLoss, "its definition in the catalog is not a view")),

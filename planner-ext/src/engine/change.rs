@@ -12,7 +12,7 @@ use arrow::array::{Array, BooleanArray, Int64Array, RecordBatch, UInt64Array, ca
 use arrow::compute::filter_record_batch;
 use arrow::datatypes::{DataType, Field, Int64Type, SchemaRef, UInt64Type};
 use datafusion::error::DataFusionError;
-use datafusion::logical_expr::expr::{Alias, Case, Cast, Placeholder};
+use datafusion::logical_expr::expr::{Alias, Case, Cast};
 use datafusion::logical_expr::{
     Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Projection, WriteOp, dml::InsertOp,
 };
@@ -23,7 +23,8 @@ use terrace_tier_store::table::{Table, TableName, TableVersion};
 
 use super::catalog::Snapshot;
 use super::ingest::clustered;
-use super::insert::{bind_many, bind_one, name_null_column};
+use super::insert::{bind_many, name_null_column};
+use super::parameters::stored;
 use super::parse::{NameParts, table_name};
 use super::registry::Ticket;
 use super::rewrite::{Change, Effect, MergeEffect, Rewritten, TargetColumn};
@@ -118,10 +119,7 @@ fn typed(plan: LogicalPlan, schema: &SchemaRef, first: usize) -> Result<LogicalP
 
 fn assign(value: Expr, field: &Field, input: &LogicalPlan) -> Result<Expr> {
     match value {
-        Expr::Placeholder(Placeholder { id, field: None }) => {
-            let parameter = Field::new(&id, field.data_type().clone(), true);
-            Ok(Expr::Placeholder(Placeholder::new_with_field(id, Some(Arc::new(parameter)))))
-        }
+        Expr::Placeholder(placeholder) => Ok(stored(placeholder, field)),
         Expr::Case(Case { expr: None, when_then_expr, else_expr }) => {
             let branch = |(when, then): (Box<Expr>, Box<Expr>)| Ok((when, Box::new(assign(*then, field, input)?)));
             let branches = when_then_expr.into_iter().map(branch).collect::<Result<Vec<_>>>()?;
@@ -210,7 +208,7 @@ async fn run_in(
         true => prepared.plan_in(transaction).await?,
         false => prepared.current_plan(None).await?,
     };
-    let wanted = prepared.parameter_schema();
+    let takes_parameters = !prepared.parameter_schema().fields().is_empty();
     let mut count = 0;
     for row in 0..rows {
         let planned = match first.take() {
@@ -220,13 +218,13 @@ async fn run_in(
         let mut planned = planned.ok_or_else(|| Error::new(ErrorKind::Internal, "a change without a plan"))?;
         match parameters {
             Some(all) if several && row == 0 => {
-                if let Some(joined) = bind_many(&planned.plan, &wanted, all)? {
+                if let Some(joined) = bind_many(planned.snapshot.template(), &planned.plan, all)? {
                     planned.plan = joined;
                     return run_one(prepared, ticket, transaction, attempt, planned).await;
                 }
-                planned.plan = bind_one(planned.plan, &wanted, all, row)?;
+                planned = planned.bound(all, row)?;
             }
-            Some(all) if !wanted.fields().is_empty() => planned.plan = bind_one(planned.plan, &wanted, all, row)?,
+            Some(all) if takes_parameters => planned = planned.bound(all, row)?,
             _ => {}
         }
         count += run_one(prepared, ticket, transaction, attempt, planned).await?;

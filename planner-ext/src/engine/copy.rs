@@ -1,7 +1,7 @@
 //! COPY table FROM 'file': Parquet, CSV, JSON and Arrow files into a table, all or nothing.
 //!
 //! Columns are matched by name. Text files are read with the types of the table, so that `007` stays text where the
-//! column is text. COPY .. TO is DataFusion's.
+//! column is text. COPY .. TO is DataFusion's, after a look at the path.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,15 +11,17 @@ use datafusion::common::Column;
 use datafusion::execution::options::{ArrowReadOptions, ReadOptions};
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder};
 use datafusion::prelude::{CsvReadOptions, JsonReadOptions, ParquetReadOptions, SessionContext};
+use datafusion::sql::parser::Statement as SqlStatement;
 use terrace_tier_store::table::Table;
 
+use super::catalog::Snapshot;
 use super::ingest::{Target, load};
 use super::parse::CopyFrom;
 use super::registry::Ticket;
 use super::session::Session;
 use super::statement::Planned;
 use super::transaction::Transaction;
-use super::{SYSTEM_SCHEMA, ddl};
+use super::{Engine, SYSTEM_SCHEMA, ddl, parse};
 use crate::error::{Error, ErrorKind, Result, missing_table};
 
 /// How the file is written.
@@ -90,6 +92,40 @@ impl Options {
     }
 }
 
+/// The plan of COPY .. TO, where its file may be written; its option `overwrite` is taken out.
+///
+/// # Errors
+/// Those of [`FileAccess::check_write`](super::FileAccess::check_write).
+pub(super) fn checked_copy_to(engine: &Engine, plan: LogicalPlan) -> Result<LogicalPlan> {
+    let LogicalPlan::Copy(mut copy) = plan else { return Ok(plan) };
+    // The planner takes options without a dot for those of the format.
+    let overwrite = match copy.options.remove("format.overwrite").map(|value| value.to_lowercase()).as_deref() {
+        None | Some("false") => false,
+        Some("true") => true,
+        Some(other) => return Err(Error::invalid(format!("COPY option overwrite takes true or false, not '{other}'"))),
+    };
+    let location = ddl::absolute_location(&copy.output_url)?;
+    let path = location.strip_prefix("file://").unwrap_or(&location);
+    engine.files().check_write(Path::new(path), overwrite)?;
+    Ok(LogicalPlan::Copy(copy))
+}
+
+/// Checks the locations of the external table that an INSERT adds files to.
+pub(super) fn check_external_insert(engine: &Engine, snapshot: &Snapshot, plan: &LogicalPlan) -> Result<()> {
+    let LogicalPlan::Dml(dml) = plan else { return Ok(()) };
+    let name = parse::table_name(&dml.table_name, snapshot.default_schema())?;
+    let Some(external) = snapshot.objects().external.get(&name) else { return Ok(()) };
+    if let parse::Command::Plan { statement: SqlStatement::CreateExternalTable(create), .. } =
+        parse::parse(&external.sql)?.command
+    {
+        for location in &create.locations {
+            let path = location.strip_prefix("file://").unwrap_or(location);
+            engine.files().check_write(Path::new(path), true)?;
+        }
+    }
+    Ok(())
+}
+
 /// Runs COPY FROM; returns the rows stored.
 pub(super) async fn copy_from(
     session: &Session,
@@ -116,6 +152,7 @@ pub(super) async fn copy_from(
     let options = Options::new(copy)?;
     let location = ddl::absolute_location(&copy.location)?;
     let path = location.strip_prefix("file://").unwrap_or(&location);
+    engine.files().check_read(Path::new(path))?;
     if !path.contains(['*', '?', '[']) && !Path::new(path).exists() {
         return Err(Error::new(ErrorKind::NotFound, format!("there is no file or folder {path} on the server")));
     }

@@ -16,7 +16,9 @@ use datafusion::logical_expr::{
 use terrace_tier_store::table::{ChunkAdmission, Durability, TableDefinition, TableName, TableOptions};
 
 use super::alter::refuse_broken;
+use super::analysis::result_schema;
 use super::catalog::{Object, Objects, Snapshot};
+use super::files::FileAccess;
 use super::ingest::{Target, load};
 use super::parse::{self, DropCommand, DropKind, Extras, NameParts, table_name};
 use super::registry::{StatementState, Ticket};
@@ -138,7 +140,7 @@ pub(super) fn definition(
     }
     let name = table_name(&create.name, planned.snapshot.default_schema())?;
     check_schema(&planned.snapshot, &name.schema)?;
-    let schema = create.input.schema().as_arrow().clone();
+    let schema = result_schema(planned.snapshot.template(), &create.input)?;
     let primary_key = primary_key(create)?;
     let mut definition = TableDefinition::new(name, stored_schema(&schema, &primary_key)?);
     definition.primary_key = primary_key;
@@ -354,6 +356,7 @@ pub(super) async fn open_external(
     for location in &create.locations {
         let path = location.strip_prefix("file://").unwrap_or(location);
         let pattern = path.contains(['*', '?', '[']);
+        FileAccess::of(state)?.check_read(Path::new(path))?;
         if !pattern && !Path::new(path).exists() {
             return Err(Error::new(ErrorKind::NotFound, format!("there is no file or folder {path} on the server")));
         }

@@ -42,6 +42,7 @@ use super::rule::{ScopeOrder, is_word, scope, take_word};
 use super::session::Session;
 use super::statement::Planned;
 use super::tier::{self, TierCommand};
+use terrace_tier_store::store::TierOrder;
 use super::{Engine, defaults, hot_view, show};
 use crate::error::{Error, Result, missing_table};
 use crate::scan::{FetchExec, TierScanExec};
@@ -226,6 +227,9 @@ impl Said {
     /// Says it.
     pub(super) async fn run(self, session: &Session) -> Result<u64> {
         let store = Arc::clone(session.engine().store());
+        if let Self::Tier(TierCommand::Add(TierOrder { path: Some(path), .. })) = &self {
+            session.engine().files().check_write(path, true)?;
+        }
         let say = move || {
             match &self {
                 Self::CancelEpoch => _ = store.tiering().cancel_epoch()?,

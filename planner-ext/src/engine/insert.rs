@@ -1,40 +1,33 @@
-//! Parameters of a statement: one row as literals, many rows of an INSERT .. VALUES as a table of their own.
+//! Many rows of parameters of an INSERT .. VALUES as a table of their own.
 //!
 //! `INSERT INTO t VALUES ($1, $2 + 1)` bound to many rows becomes `INSERT INTO t SELECT p1, p2 + 1 FROM parameters`:
 //! one plan, one commit, and no literal per value.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch};
-use arrow::compute::{CastOptions, cast_with_options};
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow::datatypes::{Field, FieldRef, Schema};
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
-use datafusion::common::{ParamValues, ScalarValue};
 use datafusion::datasource::{MemTable, provider_as_source};
+use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::expr::{Cast, Placeholder};
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, WriteOp, col};
 
+use super::analysis::analysed;
+use super::parameters::does_not_fit;
+use super::types::exact_cast;
 use crate::error::{Error, Result};
 
 /// Name of the table of parameters within a plan.
 const PARAMETERS: &str = "__parameters";
 
-/// The plan with row `row` of the bound parameters in place of its placeholders.
-pub(super) fn bind_one(plan: LogicalPlan, wanted: &SchemaRef, bound: &RecordBatch, row: usize) -> Result<LogicalPlan> {
-    let mut values = Vec::with_capacity(wanted.fields().len());
-    for (field, column) in wanted.fields().iter().zip(bound.columns()) {
-        let one = cast_parameter(&column.slice(row, 1), field)?;
-        values.push(ScalarValue::try_from_array(&one, 0)?.into());
-    }
-    Ok(plan.with_param_values(ParamValues::List(values))?)
-}
-
 /// One plan for all rows, where the statement is an INSERT of one row of VALUES; `None` for other statements.
-pub(super) fn bind_many(plan: &LogicalPlan, wanted: &SchemaRef, bound: &RecordBatch) -> Result<Option<LogicalPlan>> {
+pub(super) fn bind_many(state: &SessionState, plan: &LogicalPlan, bound: &RecordBatch) -> Result<Option<LogicalPlan>> {
     if !matches!(plan, LogicalPlan::Dml(dml) if matches!(dml.op, WriteOp::Insert(_))) || !has_one_row_of_values(plan)? {
         return Ok(None);
     }
-    let source = provider_as_source(Arc::new(parameter_table(wanted, bound)?));
+    let source = provider_as_source(Arc::new(parameter_table(plan, bound)?));
     let rewritten = plan.clone().transform_up(|node| match node {
         LogicalPlan::Values(values) => {
             let Some(row) = values.values.first() else { return Ok(Transformed::no(LogicalPlan::Values(values))) };
@@ -49,7 +42,7 @@ pub(super) fn bind_many(plan: &LogicalPlan, wanted: &SchemaRef, bound: &RecordBa
         }
         other => Ok(Transformed::no(other)),
     })?;
-    Ok(rewritten.transformed.then_some(rewritten.data))
+    rewritten.transformed.then(|| analysed(state, rewritten.data)).transpose()
 }
 
 /// A plan whose placeholders all stand in one VALUES list of one row.
@@ -71,16 +64,47 @@ fn has_one_row_of_values(plan: &LogicalPlan) -> Result<bool> {
     Ok(lists == 1 && !elsewhere)
 }
 
-fn parameter_table(wanted: &SchemaRef, bound: &RecordBatch) -> Result<MemTable> {
+/// The bound rows as a table with a column for each parameter. What is stored as it is bound has the type of its column.
+fn parameter_table(plan: &LogicalPlan, bound: &RecordBatch) -> Result<MemTable> {
+    let targets = stored_parameters(plan)?;
     let (mut fields, mut columns) = (Vec::new(), Vec::<ArrayRef>::new());
-    for (field, column) in wanted.fields().iter().zip(bound.columns()) {
-        let typed = cast_parameter(column, field)?;
-        fields.push(Field::new(field.name(), typed.data_type().clone(), true));
+    for (index, column) in bound.columns().iter().enumerate() {
+        let id = format!("${}", index + 1);
+        let typed = match targets.get(&id) {
+            Some(Some(field)) => exact_cast(column, field.data_type()).map_err(|why| does_not_fit(&id, field, &why))?,
+            _ => Arc::clone(column),
+        };
+        fields.push(Field::new(&id, typed.data_type().clone(), true));
         columns.push(typed);
     }
     let schema = Arc::new(Schema::new(fields));
     let batch = RecordBatch::try_new(Arc::clone(&schema), columns)?;
     Ok(MemTable::try_new(schema, vec![vec![batch]])?)
+}
+
+/// The columns in which parameters are stored; `None` for a parameter that is also used otherwise.
+fn stored_parameters(plan: &LogicalPlan) -> Result<HashMap<String, Option<FieldRef>>> {
+    let mut stored: HashMap<String, Option<FieldRef>> = HashMap::new();
+    plan.apply(|node| {
+        let LogicalPlan::Values(values) = node else { return Ok(TreeNodeRecursion::Continue) };
+        for expr in values.values.iter().flatten() {
+            if let Expr::Placeholder(Placeholder { id, field }) = expr {
+                let known = stored.entry(id.clone()).or_insert_with(|| field.clone());
+                if known.as_ref().map(|known| known.data_type()) != field.as_ref().map(|field| field.data_type()) {
+                    *known = None;
+                }
+                continue;
+            }
+            expr.apply(|part| {
+                if let Expr::Placeholder(Placeholder { id, .. }) = part {
+                    stored.insert(id.clone(), None);
+                }
+                Ok(TreeNodeRecursion::Continue)
+            })?;
+        }
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    Ok(stored)
 }
 
 fn placeholders_to_columns(expr: Expr) -> datafusion::error::Result<Expr> {
@@ -91,24 +115,6 @@ fn placeholders_to_columns(expr: Expr) -> datafusion::error::Result<Expr> {
         other => Ok(Transformed::no(other)),
     })?;
     Ok(replaced.data)
-}
-
-/// Casts bound values to the type the planner inferred; a value that does not fit is an error.
-fn cast_parameter(column: &ArrayRef, field: &Field) -> Result<ArrayRef> {
-    let wanted = match field.data_type() {
-        DataType::Null => return Ok(Arc::clone(column)),
-        other => other,
-    };
-    let options = CastOptions { safe: false, ..CastOptions::default() };
-    cast_with_options(column, wanted, &options).map_err(|e| {
-        let why = Error::from(e);
-        Error::invalid(format!(
-            "parameter {} is {}, {wanted} was expected: {}",
-            field.name(),
-            column.data_type(),
-            why.message()
-        ))
-    })
 }
 
 /// The planner checks NOT NULL on the columns of VALUES, which it calls `column1`, `column2`, ...: names the column of the

@@ -1,8 +1,8 @@
-//! When a statement has to stop, and joins that would not notice.
+//! When a statement has to stop, and joins and recursion that would not notice.
 //!
 //! A task is stopped where it waits, and one that never waits also keeps its thread from all others. DataFusion's joins
 //! do not wait between their inputs, though a few rows of one side may match all of the other for minutes. So a join's
-//! output gives its thread back after every 128 batches; and where the condition of a hash or nested-loop join drops the
+//! output, and that of a recursive query, gives its thread back after every 128 batches; and where the condition of a hash or nested-loop join drops the
 //! pairs before they are output, it is evaluated for every few thousand of them and asks. Not covered: a sort-merge join
 //! whose condition drops nearly all pairs, and a semi join without condition whose keys repeat on both sides.
 
@@ -23,6 +23,7 @@ use datafusion::physical_plan::joins::utils::JoinFilter;
 use datafusion::physical_plan::joins::{
     CrossJoinExec, HashJoinExec, NestedLoopJoinExec, NestedLoopJoinExecBuilder, SortMergeJoinExec,
 };
+use datafusion::physical_plan::recursive_query::RecursiveQueryExec;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::error::{Error, ErrorKind};
@@ -106,7 +107,7 @@ pub(super) fn interruptible(
                 Some(filter) => Arc::new(join.builder().with_filter(asking(filter)).build()?),
                 None => plan,
             }
-        } else if plan.is::<SortMergeJoinExec>() || plan.is::<CrossJoinExec>() {
+        } else if plan.is::<SortMergeJoinExec>() || plan.is::<CrossJoinExec>() || plan.is::<RecursiveQueryExec>() {
             plan
         } else {
             return Ok(Transformed::no(plan));

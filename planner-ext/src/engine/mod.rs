@@ -21,12 +21,15 @@
 mod admission;
 mod advice;
 mod alter;
+mod analysis;
 mod answer;
 mod catalog;
 mod change;
+mod comparison;
 mod copy;
 mod ddl;
 mod defaults;
+mod files;
 mod hand;
 mod hot_view;
 mod information;
@@ -37,7 +40,9 @@ mod memory;
 mod mining;
 mod nodes;
 mod optimize;
+mod parameters;
 mod parse;
+mod recursion;
 mod registry;
 mod rewrite;
 mod rule;
@@ -71,6 +76,7 @@ use parking_lot::Mutex;
 use terrace_tier_store::Store;
 use terrace_tier_store::clock::{Clock, SystemClock};
 
+pub use files::FileAccess;
 pub use ingest::{IngestMode, IngestRequest, RowStream};
 pub use memory::QueryMemory;
 pub use registry::{Counters, DURATION_BUCKETS_US, Outcome, StatementKind, StatementRecord, StatementState};
@@ -132,6 +138,8 @@ pub struct EngineOptions {
     pub hot_view_bytes_per_s: u64,
     /// What is learned from statements.
     pub mining: MiningOptions,
+    /// Files that statements may name; the store's own folder is protected besides.
+    pub files: FileAccess,
     /// Source of time.
     pub clock: Arc<dyn Clock>,
 }
@@ -153,6 +161,7 @@ impl EngineOptions {
             history: 1000,
             hot_view_bytes_per_s: 0,
             mining: MiningOptions::default(),
+            files: FileAccess::open(Vec::new()),
             clock: Arc::new(SystemClock::default()),
         }
     }
@@ -203,6 +212,7 @@ pub struct ColumnNotes {
 
 /// Sessions and statements over one store.
 pub struct Engine {
+    files: Arc<FileAccess>,
     store: Arc<Store>,
     options: EngineOptions,
     /// Functions, rules, file formats and default options; statements clone it.
@@ -249,16 +259,20 @@ impl Engine {
             // A cached listing would hide files added to an external table.
             .with_object_list_cache_limit(0)
             .build_arc()?;
+        let mut protected = options.files.protected.clone();
+        protected.extend([store.data_dir().to_owned(), options.spill_dir.clone()]);
+        let files = Arc::new(FileAccess { protected, ..options.files.clone() });
         let builder = SessionStateBuilder::new()
             .with_default_features()
             .with_type_planner(Arc::new(ArrowTypes))
             .with_runtime_env(Arc::clone(&runtime))
-            .with_config(default_config(&options));
+            .with_config(default_config(&options).with_extension(Arc::clone(&files)));
         let clock = Arc::clone(&options.clock);
         let base = crate::joins::with_rules(builder).build();
         let engine = Arc::new(Self {
             hot_views: HotViews::new(Arc::clone(&store), base.clone()),
             base,
+            files,
             runtime,
             spilled,
             memory,
@@ -284,6 +298,11 @@ impl Engine {
     /// The store below.
     pub fn store(&self) -> &Arc<Store> {
         &self.store
+    }
+
+    /// The files that statements and requests may name.
+    pub fn files(&self) -> &FileAccess {
+        &self.files
     }
 
     /// The options it was made with.

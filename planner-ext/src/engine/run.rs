@@ -274,7 +274,9 @@ async fn run_command(
             Err(Error::unimplemented("the files of an external table do not take part in transactions"))
         }
         _ => {
-            let bound = prepared.bind(planned, parameters)?;
+            let mut bound = prepared.bind(planned, parameters)?;
+            copy::check_external_insert(engine, &bound.snapshot, &bound.plan)?;
+            bound.plan = copy::checked_copy_to(engine, bound.plan)?;
             let _turn = turn(engine, ticket).await?;
             let rows = run_count(engine, ticket, &bound).await?;
             ticket.add(rows, 0);

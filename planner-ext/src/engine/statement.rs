@@ -13,9 +13,10 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::sql::parser::Statement as SqlStatement;
 use parking_lot::Mutex;
 
+use super::analysis::result_schema;
 use super::catalog::Snapshot;
 use super::change::{Target, explained_insert, insert_target, plan_change};
-use super::insert::bind_one;
+use super::parameters::bind_one;
 use super::parse::{Command, Parsed};
 use super::registry::StatementKind;
 use super::session::Session;
@@ -44,6 +45,19 @@ pub(super) struct Planned {
     pub(super) plan: LogicalPlan,
     /// The table whose rows it changes.
     pub(super) target: Option<Target>,
+}
+
+impl Planned {
+    /// The plan with row `row` of `parameters` bound.
+    pub(super) fn bound(self, parameters: &RecordBatch, row: usize) -> Result<Self> {
+        let plan = bind_one(self.snapshot.template(), self.plan, parameters, row)?;
+        Ok(Self { plan, ..self })
+    }
+
+    /// Columns of its rows.
+    pub(super) fn result_schema(&self) -> Result<SchemaRef> {
+        result_schema(self.snapshot.template(), &self.plan)
+    }
 }
 
 /// A running query. Dropping `stream` cancels it and frees what it holds.
@@ -97,7 +111,7 @@ impl Prepared {
             }
         };
         let dataset_schema = match &planned {
-            Some(p) if !parsed.is_update => Arc::new(p.plan.schema().as_arrow().clone()),
+            Some(p) if !parsed.is_update => p.result_schema()?,
             _ => Arc::new(Schema::empty()),
         };
         let parameters = match &planned {
@@ -117,6 +131,20 @@ impl Prepared {
     /// One field per parameter, `$1`, `$2`, ...; type Null where any type will do.
     pub fn parameter_schema(&self) -> SchemaRef {
         Arc::clone(&self.parameters)
+    }
+
+    /// Columns of the result with `parameters` (one row) bound: their types may decide about those of the result.
+    pub async fn bound_schema(self: &Arc<Self>, parameters: &RecordBatch) -> Result<SchemaRef> {
+        if self.parsed.is_update || self.parameters.fields().is_empty() {
+            return Ok(self.dataset_schema());
+        }
+        let (prepared, parameters) = (Arc::clone(self), parameters.clone());
+        let work = async move {
+            let planned = prepared.current_plan(prepared.transaction()?.as_ref()).await?;
+            let planned = planned.ok_or_else(|| Error::new(ErrorKind::Internal, "a query without a plan"))?;
+            prepared.bind(planned, Some(&parameters))?.result_schema()
+        };
+        self.session.engine().on_cpu(work).await
     }
 
     /// True for statements that return a count instead of rows.
@@ -212,7 +240,7 @@ impl Prepared {
         if let Some(fresh) = &fresh
             && !self.parsed.is_update
             && self.parameters.fields().is_empty()
-            && !same_columns(fresh.plan.schema().as_arrow(), &self.dataset_schema)
+            && !same_columns(fresh.result_schema()?.as_ref(), &self.dataset_schema)
         {
             return Err(Error::new(
                 ErrorKind::FailedPrecondition,
@@ -239,7 +267,7 @@ impl Prepared {
     pub(super) fn bind(&self, planned: Planned, parameters: Option<&RecordBatch>) -> Result<Planned> {
         self.check_parameters(parameters)?;
         match parameters.filter(|_| !self.parameters.fields().is_empty()) {
-            Some(rows) => Ok(Planned { plan: bind_one(planned.plan, &self.parameters, rows, 0)?, ..planned }),
+            Some(rows) => planned.bound(rows, 0),
             None => Ok(planned),
         }
     }

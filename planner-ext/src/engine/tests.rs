@@ -27,7 +27,9 @@ mod hot_views;
 mod hot_weights;
 mod keys;
 mod mining;
+mod parameters;
 mod placement;
+mod result_types;
 mod words;
 mod zeros;
 

@@ -5,10 +5,11 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions};
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, RecordBatchOptions};
+use arrow::compute::kernels::cmp::not_distinct;
 use arrow::compute::{CastOptions, cast_with_options};
-use arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema, SchemaRef};
-use arrow::util::display::FormatOptions;
+use arrow::datatypes::{DataType, Field, FieldRef, Fields, Float32Type, Float64Type, Schema, SchemaRef};
+use arrow::util::display::{FormatOptions, array_value_to_string};
 
 use super::rewrite::SOURCE_MARK;
 use crate::error::{Error, Result};
@@ -139,12 +140,57 @@ pub(crate) fn with_columns(schema: &SchemaRef, columns: Vec<ArrayRef>, rows: usi
 }
 
 fn cast_column(array: &ArrayRef, field: &Field) -> Result<ArrayRef> {
-    if array.data_type() == field.data_type() {
+    exact_cast(array, field.data_type())
+        .map_err(|e| Error::invalid(format!("column '{}': {}", field.name(), e.message())))
+}
+
+/// The values in another type. Text is parsed and floats are rounded to floats; of numbers and times nothing may be lost.
+///
+/// # Errors
+/// [`ErrorKind::InvalidArgument`](crate::ErrorKind) with the first value that does not fit.
+pub(super) fn exact_cast(array: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
+    let from = array.data_type();
+    if from == to {
         return Ok(Arc::clone(array));
     }
     let options = CastOptions { safe: false, format_options: FormatOptions::default() };
-    cast_with_options(array, field.data_type(), &options)
-        .map_err(|e| Error::invalid(format!("column '{}': {}", field.name(), Error::from(e).message())))
+    let cast = cast_with_options(array, to, &options)?;
+    if !may_lose(from, to) {
+        return Ok(cast);
+    }
+    let back = cast_with_options(&cast, from, &options)?;
+    let kept = not_distinct(&without_negative_zero(array), &back)?;
+    match kept.iter().position(|kept| kept == Some(false)) {
+        None => Ok(cast),
+        Some(row) => {
+            let shown = array_value_to_string(array, row)?;
+            Err(Error::invalid(format!("{shown} cannot be stored as {to} without loss")))
+        }
+    }
+}
+
+/// Whether a cast of numbers or times may drop a part of a value.
+fn may_lose(from: &DataType, to: &DataType) -> bool {
+    let counted = |kind: &DataType| kind.is_numeric() || kind.is_temporal();
+    counted(from) && counted(to) && !to.is_floating() && (!is_safe_cast(from, to) || is_coarser_time(from, to))
+}
+
+fn is_coarser_time(from: &DataType, to: &DataType) -> bool {
+    use DataType::*;
+    match (from, to) {
+        (Timestamp(a, _), Timestamp(b, _)) | (Duration(a), Duration(b)) => a > b,
+        (Time32(a) | Time64(a), Time32(b) | Time64(b)) => a > b,
+        _ => false,
+    }
+}
+
+/// Floats with 0.0 for -0.0, as integers and decimals have one zero.
+fn without_negative_zero(array: &ArrayRef) -> ArrayRef {
+    match array.data_type() {
+        DataType::Float32 => Arc::new(array.as_primitive::<Float32Type>().unary::<_, Float32Type>(|value| value + 0.0)),
+        DataType::Float64 => Arc::new(array.as_primitive::<Float64Type>().unary::<_, Float64Type>(|value| value + 0.0)),
+        _ => Arc::clone(array),
+    }
 }
 
 /// The column of incoming rows that is meant by a table's column `name`.
@@ -159,8 +205,8 @@ fn one_match<'a>(schema: &'a Schema, name: &str) -> Option<(usize, &'a Field)> {
     matches.next().is_none().then_some((index, field.as_ref()))
 }
 
-/// Casts that keep every value (or fail on a value out of range, for time units).
-fn is_safe_cast(from: &DataType, to: &DataType) -> bool {
+/// Casts that keep every value (or fail on a value that does not fit, for time units).
+pub(super) fn is_safe_cast(from: &DataType, to: &DataType) -> bool {
     use DataType::*;
     if from == to || from == &Null {
         return true;

@@ -39,7 +39,9 @@ pub(crate) use options::PlannerOptions;
 
 /// Planning as Terrace does it: our rules among DataFusion's.
 pub(crate) fn with_rules(builder: SessionStateBuilder) -> SessionStateBuilder {
-    let builder = builder.with_optimizer_rules(optimizer_rules()).with_statistics_registry(physical::registry());
+    let builder = crate::floats::with_repairs(builder)
+        .with_optimizer_rules(optimizer_rules())
+        .with_statistics_registry(physical::registry());
     builder.with_physical_optimizer_rules(crate::scan::physical_rules())
 }
 
@@ -56,7 +58,7 @@ fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
     let at = rules.iter().rposition(|rule| rule.name() == "push_down_filter").map_or(rules.len(), |at| at + 1);
     rules.insert(at, Arc::new(JoinOrder));
     // Before lists are compared with each other.
-    rules.insert(0, Arc::new(crate::zeros::OneZero));
+    rules.insert(0, Arc::new(crate::floats::OneZero));
     rules
 }
 

@@ -18,7 +18,7 @@ use datafusion::physical_expr::expressions::{
 };
 use datafusion::physical_expr::utils::{collect_columns, reassign_expr_columns};
 use datafusion::physical_expr::{DynamicFilterTracking, PhysicalExpr};
-use datafusion::physical_expr_common::physical_expr::{snapshot_generation, snapshot_physical_expr};
+use datafusion::physical_expr_common::physical_expr::snapshot_generation;
 use parking_lot::Mutex;
 use terrace_tier_store::clock::thread_cpu_ns;
 use terrace_tier_store::heat::Sample;
@@ -30,6 +30,7 @@ use super::like::by_pieces;
 use super::membership::{self, Membership};
 use super::pruning::widen;
 use super::words::Verdicts;
+use crate::floats::present_form;
 
 /// Cost of what can fail on a value; dearer than anything that cannot.
 const FALLIBLE_COST: u32 = 1000;
@@ -331,8 +332,7 @@ impl Worth {
         match known {
             Some(current) if current.generation == generation => {}
             _ => {
-                let snapshot = snapshot_physical_expr(Arc::clone(&conjunct.expr))?;
-                let expr = widen(&snapshot, Self::MOST_BRANCHES);
+                let expr = widen(&present_form(&conjunct.expr)?, Self::MOST_BRANCHES);
                 let range = membership::range(&expr, &conjunct.schema);
                 *known = Some(Current { generation, expr, asked: 0, range, membership: None });
             }

@@ -16,13 +16,13 @@ use datafusion::common::{Column, Result, ScalarValue};
 use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::expressions::{BinaryExpr, CaseExpr, Column as PhysicalColumn, Literal, lit};
 use datafusion::physical_expr::{DynamicFilterTracking, PhysicalExpr, conjunction};
-use datafusion::physical_expr_common::physical_expr::snapshot_physical_expr;
 use datafusion::physical_optimizer::pruning::PruningPredicateBuilder;
 use terrace_tier_store::table::{Chunk, ChunkEntry};
 
 use super::asked::Asked;
 use super::keys::JoinKeys;
 use super::source::ScanSource;
+use crate::floats::present_form;
 
 /// The bounds of all chunks of a version.
 struct ChunkBounds<'a> {
@@ -105,7 +105,8 @@ pub(super) fn judge_chunks(source: &ScanSource, filters: &[Arc<dyn PhysicalExpr>
 
 /// The conjunction of filters in their present form.
 pub(super) fn as_of_now(filters: &[Arc<dyn PhysicalExpr>]) -> Result<Arc<dyn PhysicalExpr>> {
-    Ok(widen(&snapshot_physical_expr(conjunction(filters.iter().cloned()))?, usize::MAX))
+    let present = filters.iter().map(present_form).collect::<Result<Vec<_>>>()?;
+    Ok(widen(&conjunction(present), usize::MAX))
 }
 
 fn within_bounds(source: &ScanSource, predicate: Arc<dyn PhysicalExpr>) -> Option<Vec<bool>> {

@@ -70,6 +70,7 @@ pub async fn backup(
     state
         .blocking(move |state| {
             tracing::info!(path = %path.display(), "backup asked for over HTTP");
+            state.engine.files().check_write(&path, false)?;
             Ok(Json(state.store().backup(&path, &mut watch)?))
         })
         .await

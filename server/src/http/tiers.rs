@@ -105,6 +105,9 @@ pub async fn add(
     state
         .blocking(move |state| {
             let (store, name) = (state.store(), order.name.clone());
+            if let Some(path) = &order.path {
+                state.engine.files().check_write(path, true)?;
+            }
             store.add_tier(order.resolve(store.data_bytes())?)?;
             Ok(Json(Tier::of(state, find(state, &name)?)))
         })

@@ -13,6 +13,7 @@ use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 pub use simulated::{DiskFaults, Outage, SimulatedFiles};
@@ -95,6 +96,22 @@ fn names_the_present(path: &Path) -> bool {
     path.as_os_str().is_empty()
 }
 
+/// Makes a folder that no other user of the machine may look into.
+pub(crate) fn private_folder(folder: &Path) -> std::io::Result<()> {
+    std::fs::DirBuilder::new().mode(0o700).create(folder)
+}
+
+/// Takes from other users of the machine what a folder made by an older version allows them; the group keeps its rights.
+pub(crate) fn close_to_others(folder: &Path) {
+    let Ok(found) = std::fs::metadata(folder) else { return };
+    let mode = found.permissions().mode();
+    if mode & 0o007 != 0
+        && let Err(error) = std::fs::set_permissions(folder, std::fs::Permissions::from_mode(mode & !0o007))
+    {
+        tracing::warn!(%error, folder = %folder.display(), "other users of this machine may read the data directory");
+    }
+}
+
 /// The files of the operating system.
 #[derive(Debug, Default)]
 pub struct RealFiles;
@@ -105,7 +122,7 @@ impl FileSystem for RealFiles {
     }
 
     fn create_folder(&self, folder: &Path) -> Result<()> {
-        match std::fs::create_dir(folder) {
+        match private_folder(folder) {
             Err(error) if !folder.is_dir() => Err(refused("create", folder, &error)),
             _ => Ok(()),
         }

@@ -24,7 +24,7 @@ use crate::catalog::records::decode;
 use crate::catalog::{Catalog, Snapshot, Space, TableRecord, key_part};
 use crate::error::{Error, Result};
 use crate::io::AlignedBuffer;
-use crate::io::files::{FileSystem, RealFiles};
+use crate::io::files::{FileSystem, RealFiles, private_folder};
 use crate::table::{Chunk, ChunkId, TableId};
 use crate::tier::codec;
 use crate::tier::ssd::cold;
@@ -178,7 +178,7 @@ impl Copying<'_> {
         check_target(target)?;
         let partial = partial(target);
         let parent = absolute(target)?.parent().map(Path::to_path_buf).unwrap_or_default();
-        std::fs::create_dir(&partial).map_err(|error| match error.kind() {
+        private_folder(&partial).map_err(|error| match error.kind() {
             std::io::ErrorKind::AlreadyExists => Error::Invalid(format!(
                 "{} is there: another copy to this place is running, or one was interrupted. Delete it and try again",
                 partial.display()

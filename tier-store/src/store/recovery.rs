@@ -24,7 +24,7 @@ use crate::catalog::{Catalog, ChunkRecord, Commit, Space, key, key_part};
 use crate::error::{Error, Result};
 use crate::heat::AccessTotals;
 use crate::io::best_engine;
-use crate::io::files::{FileSystem, create_folders, parent, raise_open_files};
+use crate::io::files::{FileSystem, close_to_others, create_folders, parent, raise_open_files};
 use crate::placement::TierCost;
 use crate::table::delta::DeltaEntry;
 use crate::table::mark::ConstantMarks;
@@ -54,6 +54,7 @@ pub(super) fn open(options: StoreOptions) -> Result<Core> {
         // A first start may have been stopped after it made the folder. What is above may be closed to us.
         let _ = files.sync_folder(parent(dir));
     }
+    close_to_others(dir);
     let catalog = open_catalog(files, dir, options.catalog_cache_bytes)?;
     let next_table = reserve_table_ids(&catalog)?;
     let mut core = assemble(&options, catalog, next_table)?;

@@ -178,11 +178,13 @@ async fn parameters_of_changes_are_bound_row_by_row_or_not_at_all() {
     assert_eq!(update.update(Some(rows(vec![Some(1), Some(2), Some(2), Some(70), None]))).await.unwrap(), 3);
     assert_eq!(server.rows("SELECT n FROM t WHERE k < 3 ORDER BY k").await, ["2.75", "5.00"]);
     // The last row does not fit: nothing of the others is kept.
-    let delete = server.session.prepare("DELETE FROM t WHERE k = $1").await.unwrap();
-    let keys = batch(vec![("k", Arc::new(Int64Array::from(vec![1, 2, 1 << 40])) as ArrayRef)]);
-    assert_eq!(delete.update(Some(keys)).await.unwrap_err().kind(), ErrorKind::InvalidArgument);
+    let delete = server.session.prepare("DELETE FROM t WHERE k = 2 / $1").await.unwrap();
+    let divisors = batch(vec![("d", Arc::new(Int64Array::from(vec![1, 2, 0])) as ArrayRef)]);
+    assert_eq!(delete.update(Some(divisors)).await.unwrap_err().kind(), ErrorKind::InvalidArgument);
     assert_eq!(server.keys().await, "1 2 3 4 5 6 7 8 9");
-    let keys = batch(vec![("k", Arc::new(Int64Array::from(vec![1, 2, 1])) as ArrayRef)]);
+    // A key that the column cannot hold is none of its keys.
+    let delete = server.session.prepare("DELETE FROM t WHERE k = $1").await.unwrap();
+    let keys = batch(vec![("k", Arc::new(Int64Array::from(vec![1, 2, 1, 1 << 40])) as ArrayRef)]);
     assert_eq!(delete.update(Some(keys)).await.unwrap(), 2);
     assert_eq!(server.keys().await, "3 4 5 6 7 8 9");
 }

@@ -283,3 +283,57 @@ async fn what_is_declared_is_shown_and_recreates_itself() {
     );
     server.fails("DESCRIBE v", ErrorKind::NotFound, "odd").await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn statements_cannot_name_the_servers_own_files() {
+    let server = Server::new();
+    server.run("CREATE TABLE t AS SELECT 1 AS a").await.unwrap();
+    let (data, elsewhere) = (server.dir.path().join("data"), server.dir.path().join("out"));
+    std::fs::create_dir(&elsewhere).unwrap();
+    std::os::unix::fs::symlink(&data, elsewhere.join("link")).unwrap();
+    let before = std::fs::read(data.join("catalog.redb")).unwrap().len();
+    for path in [
+        data.join("catalog.redb"),
+        data.join("new.parquet"),
+        elsewhere.join("link/x.csv"),
+        server.dir.path().join("spill/x"),
+    ] {
+        let path = path.display();
+        for sql in [
+            format!("COPY t TO '{path}' STORED AS PARQUET"),
+            format!("COPY t TO 'file://{path}' STORED AS PARQUET OPTIONS (overwrite 'true')"),
+            format!("COPY t FROM '{path}' (FORMAT parquet)"),
+            format!("CREATE EXTERNAL TABLE e STORED AS PARQUET LOCATION '{path}'"),
+            format!("ALTER SYSTEM ADD TIER nvm9 WITH (path = '{path}', capacity = '16MiB')"),
+        ] {
+            server.fails(&sql, ErrorKind::PermissionDenied, "belongs to the server").await;
+        }
+    }
+    assert!(std::fs::read(data.join("catalog.redb")).unwrap().len() >= before);
+    server.run("INSERT INTO t VALUES (2)").await.unwrap();
+
+    let file = elsewhere.join("t.parquet");
+    let copy = format!("COPY t TO '{}'", file.display());
+    assert_eq!(server.run(&copy).await.unwrap(), 2);
+    server.fails(&copy, ErrorKind::AlreadyExists, "overwrite").await;
+    assert_eq!(server.run(&format!("{copy} OPTIONS (overwrite 'true')")).await.unwrap(), 2);
+    assert_eq!(server.restart().await.rows("SELECT sum(a) FROM t").await, ["3"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn statements_keep_to_the_configured_folders() {
+    let dir = Arc::new(tempfile::tempdir().unwrap());
+    let inside = dir.path().join("in");
+    std::fs::create_dir(&inside).unwrap();
+    let roots = vec![inside.clone()];
+    let files = FileAccess { read_roots: roots.clone(), write_roots: roots, protected: Vec::new() };
+    let server = Server::open(Arc::clone(&dir), |options| options.files = files);
+    server.run("CREATE TABLE t AS SELECT 1 AS a").await.unwrap();
+    server.run(&format!("COPY t TO '{}/t.csv'", inside.display())).await.unwrap();
+    server.run(&format!("COPY t FROM '{}/t.csv'", inside.display())).await.unwrap();
+    let outside = dir.path().join("t.csv");
+    server.fails(&format!("COPY t TO '{}'", outside.display()), ErrorKind::PermissionDenied, "files.write_roots").await;
+    server.fails("COPY t FROM '/etc/passwd' (FORMAT csv)", ErrorKind::PermissionDenied, "files.read_roots").await;
+    let external = "CREATE EXTERNAL TABLE e STORED AS CSV LOCATION '/etc/passwd'";
+    server.fails(external, ErrorKind::PermissionDenied, "files.read_roots").await;
+}

@@ -1,0 +1,252 @@
+//! Comparisons of a column with a value of another type, said in the type of the column.
+//!
+//! The values of integers, decimals, dates and timestamps lie in steps. A value that is no step lies between two of them,
+//! below all or above all: each decides `=`, `<` and their like for every row, without a cast of the column.
+
+use arrow::datatypes::{DataType, TimeUnit};
+use datafusion::common::ScalarValue;
+use datafusion::logical_expr::{Expr, Operator, binary_expr, lit};
+
+use super::types::is_safe_cast;
+
+const DAY_NS: i128 = 86_400_000_000_000;
+
+/// Where a value lies among those of a type.
+enum Place {
+    /// It is one of them.
+    At(ScalarValue),
+    /// Right above this one.
+    Above(ScalarValue),
+    /// Below all.
+    BeforeAll,
+    /// Above all. NaN too, as it is the greatest number.
+    AfterAll,
+}
+
+/// `column op value` in `kind`, the type of the column; `None` where that is not possible.
+pub(super) fn compare(column: &Expr, kind: &DataType, op: Operator, value: &ScalarValue) -> Option<Expr> {
+    use Operator::*;
+    if value.is_null() {
+        return Some(binary_expr(column.clone(), op, lit(ScalarValue::try_from(kind).ok()?)));
+    }
+    let compared = |op, value| binary_expr(column.clone(), op, lit(value));
+    let (lies_above, step) = match place(value, kind)? {
+        Place::At(value) => return Some(compared(op, value)),
+        Place::Above(step) => (true, Some(step)),
+        Place::BeforeAll => (false, None),
+        Place::AfterAll => (true, None),
+    };
+    Some(match (op, step) {
+        (IsDistinctFrom, _) => lit(true),
+        (IsNotDistinctFrom, _) => lit(false),
+        (Eq, _) => never(column),
+        (NotEq, _) => whenever_known(column),
+        (Lt | LtEq, Some(step)) => compared(LtEq, step),
+        (Gt | GtEq, Some(step)) => compared(Gt, step),
+        (Lt | LtEq, None) if lies_above => whenever_known(column),
+        (Gt | GtEq, None) if !lies_above => whenever_known(column),
+        (Lt | LtEq | Gt | GtEq, None) => never(column),
+        _ => return None,
+    })
+}
+
+/// `column IN (values)` in the type of the column.
+pub(super) fn members<'a>(
+    column: &Expr,
+    kind: &DataType,
+    values: impl Iterator<Item = Option<&'a ScalarValue>>,
+    negated: bool,
+) -> Option<Expr> {
+    let mut steps = Vec::new();
+    for value in values {
+        match value? {
+            null if null.is_null() => steps.push(lit(ScalarValue::try_from(kind).ok()?)),
+            value => {
+                if let Place::At(step) = place(value, kind)? {
+                    steps.push(lit(step));
+                }
+            }
+        }
+    }
+    Some(match (steps.is_empty(), negated) {
+        (false, _) => column.clone().in_list(steps, negated),
+        (true, false) => never(column),
+        (true, true) => whenever_known(column),
+    })
+}
+
+/// False, or NULL where the column is.
+fn never(column: &Expr) -> Expr {
+    column.clone().is_null().and(lit(ScalarValue::Boolean(None)))
+}
+
+/// True, or NULL where the column is.
+fn whenever_known(column: &Expr) -> Expr {
+    column.clone().is_not_null().or(lit(ScalarValue::Boolean(None)))
+}
+
+/// Whether a cast keeps different values different and in order, so that a comparison may leave it out.
+pub(super) fn widens(from: &DataType, to: &DataType) -> bool {
+    match (from, to) {
+        (DataType::Timestamp(a, _), DataType::Timestamp(b, _)) => unit_ns(*a) >= unit_ns(*b) && is_safe_cast(from, to),
+        (from, to) if from.is_integer() => to.is_floating() || is_safe_cast(from, to),
+        (from, to) if from.is_decimal() => to.is_floating() || is_safe_cast(from, to),
+        (DataType::Time32(_) | DataType::Time64(_) | DataType::Duration(_), _) => false,
+        _ => is_safe_cast(from, to),
+    }
+}
+
+fn place(value: &ScalarValue, kind: &DataType) -> Option<Place> {
+    let own = value.data_type();
+    if own == *kind || (is_text(&own) && is_text(kind)) || (is_bytes(&own) && is_bytes(kind)) {
+        return Some(Place::At(value.cast_to(kind).ok()?));
+    }
+    match kind {
+        DataType::Float32 | DataType::Float64 => {
+            let cast = value.cast_to(kind).ok()?;
+            let back = cast.cast_to(&own).ok()?;
+            (own.is_numeric() && !own.is_floating() && back == *value || own == DataType::Float32)
+                .then_some(Place::At(cast))
+        }
+        DataType::Date32 | DataType::Timestamp(_, _) => time_place(value, kind),
+        _ if kind.is_integer() => number_place(value, 0, |step| integer(step, kind)),
+        DataType::Decimal128(precision, scale) => number_place(value, i32::from(*scale), |step| {
+            (step.unsigned_abs() < 10_u128.checked_pow(u32::from(*precision))?).then_some(ScalarValue::Decimal128(
+                Some(step),
+                *precision,
+                *scale,
+            ))
+        }),
+        _ => None,
+    }
+}
+
+fn is_text(kind: &DataType) -> bool {
+    matches!(kind, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
+}
+
+fn is_bytes(kind: &DataType) -> bool {
+    matches!(kind, DataType::Binary | DataType::LargeBinary | DataType::BinaryView)
+}
+
+/// Where a number lies among the multiples of `10^-scale` that `made` makes values of.
+fn number_place(value: &ScalarValue, scale: i32, made: impl Fn(i128) -> Option<ScalarValue>) -> Option<Place> {
+    let (digits, own_scale) = match number(value)? {
+        Number::Finite { digits, scale } => (digits, scale),
+        Number::Beyond { negative } => return Some(if negative { Place::BeforeAll } else { Place::AfterAll }),
+    };
+    let outside = if digits < 0 { Place::BeforeAll } else { Place::AfterAll };
+    let power = |exponent: i32| 10_i128.checked_pow(exponent.unsigned_abs());
+    let (step, exact) = match scale - own_scale {
+        up if up >= 0 => match power(up).and_then(|power| digits.checked_mul(power)) {
+            Some(step) => (step, true),
+            None if digits == 0 => (0, true),
+            None => return Some(outside),
+        },
+        down => match power(down) {
+            Some(power) => (digits.div_euclid(power), digits.rem_euclid(power) == 0),
+            None => (if digits < 0 { -1 } else { 0 }, digits == 0),
+        },
+    };
+    Some(match (made(step), exact) {
+        (Some(step), true) => Place::At(step),
+        (Some(step), false) => Place::Above(step),
+        (None, _) => outside,
+    })
+}
+
+enum Number {
+    /// `digits / 10^scale`.
+    Finite { digits: i128, scale: i32 },
+    /// More than 38 digits, an infinity, or NaN, which is the greatest.
+    Beyond { negative: bool },
+}
+
+fn number(value: &ScalarValue) -> Option<Number> {
+    let digits = match value {
+        ScalarValue::Float32(Some(float)) => return float_digits(&format!("{float:e}")),
+        ScalarValue::Float64(Some(float)) => return float_digits(&format!("{float:e}")),
+        ScalarValue::Decimal128(Some(digits), _, scale) => {
+            return Some(Number::Finite { digits: *digits, scale: i32::from(*scale) });
+        }
+        ScalarValue::UInt64(Some(digits)) => i128::from(*digits),
+        integer if integer.data_type().is_integer() => match integer.cast_to(&DataType::Int64).ok()? {
+            ScalarValue::Int64(Some(digits)) => i128::from(digits),
+            _ => return None,
+        },
+        _ => return None,
+    };
+    Some(Number::Finite { digits, scale: 0 })
+}
+
+/// A float as the shortest decimal that means it, from a text such as `-2.55e0`: what its writer wrote.
+fn float_digits(text: &str) -> Option<Number> {
+    let negative = text.starts_with('-');
+    let Some((mantissa, exponent)) = text.split_once('e') else { return Some(Number::Beyond { negative }) };
+    let decimals = mantissa.split_once('.').map_or(0, |(_, decimals)| decimals.len());
+    let digits: i128 = mantissa.replace('.', "").parse().ok()?;
+    let scale = i32::try_from(decimals).ok()? - exponent.parse::<i32>().ok()?;
+    Some(Number::Finite { digits, scale })
+}
+
+fn integer(step: i128, kind: &DataType) -> Option<ScalarValue> {
+    Some(match kind {
+        DataType::Int8 => ScalarValue::Int8(Some(step.try_into().ok()?)),
+        DataType::Int16 => ScalarValue::Int16(Some(step.try_into().ok()?)),
+        DataType::Int32 => ScalarValue::Int32(Some(step.try_into().ok()?)),
+        DataType::Int64 => ScalarValue::Int64(Some(step.try_into().ok()?)),
+        DataType::UInt8 => ScalarValue::UInt8(Some(step.try_into().ok()?)),
+        DataType::UInt16 => ScalarValue::UInt16(Some(step.try_into().ok()?)),
+        DataType::UInt32 => ScalarValue::UInt32(Some(step.try_into().ok()?)),
+        DataType::UInt64 => ScalarValue::UInt64(Some(step.try_into().ok()?)),
+        _ => return None,
+    })
+}
+
+fn time_place(value: &ScalarValue, kind: &DataType) -> Option<Place> {
+    let at = nanoseconds(value, kind)?;
+    let unit = match kind {
+        DataType::Timestamp(unit, _) => unit_ns(*unit),
+        _ => DAY_NS,
+    };
+    let step = at.div_euclid(unit);
+    let made = match kind {
+        DataType::Date32 => i32::try_from(step).ok().map(|days| ScalarValue::Date32(Some(days))),
+        DataType::Timestamp(unit, zone) => i64::try_from(step).ok().map(|ticks| match unit {
+            TimeUnit::Second => ScalarValue::TimestampSecond(Some(ticks), zone.clone()),
+            TimeUnit::Millisecond => ScalarValue::TimestampMillisecond(Some(ticks), zone.clone()),
+            TimeUnit::Microsecond => ScalarValue::TimestampMicrosecond(Some(ticks), zone.clone()),
+            TimeUnit::Nanosecond => ScalarValue::TimestampNanosecond(Some(ticks), zone.clone()),
+        }),
+        _ => None,
+    };
+    Some(match made {
+        Some(made) if at.rem_euclid(unit) == 0 => Place::At(made),
+        Some(made) => Place::Above(made),
+        None if at < 0 => Place::BeforeAll,
+        None => Place::AfterAll,
+    })
+}
+
+/// The time since 1970; `None` where only one of the two knows its time zone.
+fn nanoseconds(value: &ScalarValue, kind: &DataType) -> Option<i128> {
+    let zoned = matches!(kind, DataType::Timestamp(_, Some(_)));
+    let (ticks, unit, zone) = match value {
+        ScalarValue::Date32(Some(days)) => return (!zoned).then_some(i128::from(*days) * DAY_NS),
+        ScalarValue::TimestampSecond(Some(ticks), zone) => (ticks, TimeUnit::Second, zone),
+        ScalarValue::TimestampMillisecond(Some(ticks), zone) => (ticks, TimeUnit::Millisecond, zone),
+        ScalarValue::TimestampMicrosecond(Some(ticks), zone) => (ticks, TimeUnit::Microsecond, zone),
+        ScalarValue::TimestampNanosecond(Some(ticks), zone) => (ticks, TimeUnit::Nanosecond, zone),
+        _ => return None,
+    };
+    (zone.is_some() == zoned).then(|| i128::from(*ticks) * unit_ns(unit))
+}
+
+fn unit_ns(unit: TimeUnit) -> i128 {
+    match unit {
+        TimeUnit::Second => 1_000_000_000,
+        TimeUnit::Millisecond => 1_000_000,
+        TimeUnit::Microsecond => 1_000,
+        TimeUnit::Nanosecond => 1,
+    }
+}

@@ -1,0 +1,238 @@
+//! Values in place of the parameters of a statement.
+//!
+//! A value keeps the type in which it was bound: `7 / ?` with 2.0 is 3.5. In two places the type of a column decides:
+//!
+//! - where the value is stored (INSERT .. VALUES (?), SET a = ?) it is cast to the column, and refused when that would lose
+//!   a part of it;
+//! - where it is compared with a column, the comparison happens in the type of the column, so that statistics and keys
+//!   serve it. What the column cannot hold falls between two of its values: `i < 2.5` is `i <= 2`, `i = 2.5` is false.
+//!
+//! Values of comparisons carry a mark through the analysis, which may wrap both sides into casts; then [`compared`] takes
+//! the casts off again.
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::{DataType, Field};
+use datafusion::common::metadata::FieldMetadata;
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
+use datafusion::common::{DFSchema, ExprSchema, ScalarValue, TableReference};
+use datafusion::execution::session_state::SessionState;
+use datafusion::logical_expr::expr::{Alias, Between, BinaryExpr, Cast, InList, Placeholder};
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
+use datafusion::logical_expr::utils::merge_schema;
+use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, Operator, Values, lit};
+
+use super::analysis::analysed;
+use super::comparison::{compare, members, widens};
+use super::types::exact_cast;
+use crate::error::{Error, Result};
+
+/// Qualifier of the alias around a placeholder whose value is stored; the alias is the name of the column.
+const STORED: &str = "__stored";
+
+/// Key of the mark of a compared value.
+const COMPARED: &str = "terrace.compared";
+
+/// A placeholder whose value is stored in the column `field`.
+pub(super) fn stored(placeholder: Placeholder, field: &Field) -> Expr {
+    let typed = Field::new(field.name(), field.data_type().clone(), true);
+    let typed = Expr::Placeholder(Placeholder::new_with_field(placeholder.id, Some(typed.into())));
+    typed.alias_qualified(Some(TableReference::bare(STORED)), field.name())
+}
+
+/// The plan with row `row` of the bound values in place of its placeholders, analysed.
+pub(super) fn bind_one(
+    state: &SessionState,
+    plan: LogicalPlan,
+    bound: &RecordBatch,
+    row: usize,
+) -> Result<LogicalPlan> {
+    let bound = bound.slice(row, 1);
+    let plan = analysed(state, Binding { bound: &bound }.put_into(plan)?)?;
+    Ok(compared(plan)?)
+}
+
+/// One row of values.
+struct Binding<'a> {
+    bound: &'a RecordBatch,
+}
+
+type Rewrite = datafusion::error::Result<Transformed<Expr>>;
+
+impl Binding<'_> {
+    fn put_into(&self, plan: LogicalPlan) -> Result<LogicalPlan> {
+        let bound = plan.transform_up_with_subqueries(|node| {
+            let names = NamePreserver::new(&node);
+            let is_list = matches!(node, LogicalPlan::Values(_));
+            node.map_expressions(|expr| {
+                if !expr.exists(|part| Ok(matches!(part, Expr::Placeholder(_))))? {
+                    return Ok(Transformed::no(expr));
+                }
+                let name = names.save(&expr);
+                let expr = match expr {
+                    Expr::Placeholder(Placeholder { id, field: Some(field) }) if is_list => {
+                        self.fitting(&id, &field)?
+                    }
+                    other => other.transform_down(|part| self.replaced(part)).data()?,
+                };
+                Ok(Transformed::yes(name.restore(expr)))
+            })?
+            .map_data(retyped)
+        })?;
+        Ok(bound.data)
+    }
+
+    fn replaced(&self, expr: Expr) -> Rewrite {
+        Ok(match expr {
+            Expr::Alias(Alias { expr, relation: Some(relation), .. }) if relation.table() == STORED => match *expr {
+                Expr::Placeholder(Placeholder { id, field: Some(field) }) => {
+                    Transformed::new(self.fitting(&id, &field)?, true, TreeNodeRecursion::Jump)
+                }
+                other => Transformed::no(other),
+            },
+            Expr::Placeholder(Placeholder { id, .. }) => Transformed::yes(Expr::Literal(self.value(&id)?, None)),
+            Expr::BinaryExpr(BinaryExpr { left, op, right }) if op.supports_propagation() => {
+                let (left, right) = (Box::new(self.marked(*left)?), Box::new(self.marked(*right)?));
+                Transformed::yes(Expr::BinaryExpr(BinaryExpr { left, op, right }))
+            }
+            Expr::Between(Between { expr, negated, low, high }) => {
+                let (low, high) = (Box::new(self.marked(*low)?), Box::new(self.marked(*high)?));
+                Transformed::yes(Expr::Between(Between { expr, negated, low, high }))
+            }
+            Expr::InList(InList { expr, list, negated }) => {
+                let list = list.into_iter().map(|item| self.marked(item)).collect::<Result<_, _>>()?;
+                Transformed::yes(Expr::InList(InList { expr, list, negated }))
+            }
+            other => Transformed::no(other),
+        })
+    }
+
+    fn marked(&self, expr: Expr) -> datafusion::error::Result<Expr> {
+        match expr {
+            Expr::Placeholder(Placeholder { id, .. }) => {
+                let mark =
+                    FieldMetadata::from(std::collections::BTreeMap::from([(COMPARED.to_owned(), String::new())]));
+                Ok(Expr::Literal(self.value(&id)?, Some(mark)))
+            }
+            other => Ok(other),
+        }
+    }
+
+    fn value(&self, id: &str) -> Result<ScalarValue> {
+        let number = id.strip_prefix('$').and_then(|number| number.parse::<usize>().ok());
+        let column = number.and_then(|number| self.bound.columns().get(number.checked_sub(1)?));
+        let column = column.ok_or_else(|| Error::invalid(format!("no value is bound to parameter {id}")))?;
+        Ok(match ScalarValue::try_from_array(column, 0)? {
+            ScalarValue::Dictionary(_, value) => *value,
+            value => value,
+        })
+    }
+
+    /// The value as the column `field` stores it.
+    fn fitting(&self, id: &str, field: &Field) -> Result<Expr> {
+        let value = self.value(id)?.to_array()?;
+        let value = exact_cast(&value, field.data_type()).map_err(|why| does_not_fit(id, field, &why))?;
+        Ok(Expr::Literal(ScalarValue::try_from_array(&value, 0)?, None))
+    }
+}
+
+/// The error of a bound value that a column cannot hold.
+pub(super) fn does_not_fit(id: &str, field: &Field, why: &Error) -> Error {
+    let column = field.name();
+    Error::invalid(format!("parameter {id} does not fit column '{column}' ({}): {}", field.data_type(), why.message()))
+}
+
+fn is_distinction(op: Operator) -> bool {
+    matches!(op, Operator::IsDistinctFrom | Operator::IsNotDistinctFrom)
+}
+
+/// The node with the types of its new expressions.
+fn retyped(node: LogicalPlan) -> datafusion::error::Result<LogicalPlan> {
+    match node {
+        LogicalPlan::Values(Values { values, .. }) => LogicalPlanBuilder::values(values)?.build(),
+        other => other.recompute_schema(),
+    }
+}
+
+/// The analysed plan with its marked values compared in the types of the columns.
+fn compared(plan: LogicalPlan) -> datafusion::error::Result<LogicalPlan> {
+    let plan = plan.transform_up_with_subqueries(|node| {
+        let schema = merge_schema(&node.inputs());
+        let names = NamePreserver::new(&node);
+        node.map_expressions(|expr| {
+            if !expr.exists(|part| Ok(is_marked(part)))? {
+                return Ok(Transformed::no(expr));
+            }
+            let name = names.save(&expr);
+            let expr = expr.transform_down(|part| Ok(in_column_type(part, &schema))).data()?;
+            Ok(Transformed::yes(name.restore(expr)))
+        })
+    })?;
+    Ok(plan.data)
+}
+
+fn in_column_type(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
+    let rewritten = match &expr {
+        Expr::BinaryExpr(BinaryExpr { left, op, right }) => match (marked_value(left), marked_value(right)) {
+            (None, Some(value)) => column(left, schema).and_then(|(column, kind)| compare(column, kind, *op, value)),
+            (Some(value), None) => {
+                let swapped = op.swap().or_else(|| is_distinction(*op).then_some(*op));
+                column(right, schema).zip(swapped).and_then(|((column, kind), op)| compare(column, kind, op, value))
+            }
+            _ => None,
+        },
+        Expr::Between(between) => between_in_column_type(between, schema),
+        Expr::InList(InList { expr, list, negated }) if list.iter().any(|item| marked_value(item).is_some()) => {
+            column(expr, schema).and_then(|(column, kind)| members(column, kind, list.iter().map(literal), *negated))
+        }
+        Expr::Literal(value, _) if is_marked(&expr) => Some(lit(value.clone())),
+        _ => None,
+    };
+    match rewritten {
+        Some(rewritten) => Transformed::new(rewritten, true, TreeNodeRecursion::Jump),
+        None => Transformed::no(expr),
+    }
+}
+
+fn between_in_column_type(between: &Between, schema: &DFSchema) -> Option<Expr> {
+    if marked_value(&between.low).or(marked_value(&between.high)).is_none() {
+        return None;
+    }
+    let (column, kind) = column(&between.expr, schema)?;
+    let low = compare(column, kind, Operator::GtEq, literal(&between.low)?)?;
+    let high = compare(column, kind, Operator::LtEq, literal(&between.high)?)?;
+    let within = low.and(high);
+    Some(if between.negated { datafusion::logical_expr::not(within) } else { within })
+}
+
+/// A column and its type; below a cast that keeps its values apart too.
+fn column<'a>(expr: &'a Expr, schema: &'a DFSchema) -> Option<(&'a Expr, &'a DataType)> {
+    match expr {
+        Expr::Column(name) => Some((expr, schema.data_type(name).ok()?)),
+        Expr::Cast(Cast { expr, field }) => {
+            let (column, kind) = column(expr, schema)?;
+            widens(kind, field.data_type()).then_some((column, kind))
+        }
+        _ => None,
+    }
+}
+
+/// A literal, below casts of the analysis too.
+fn literal(expr: &Expr) -> Option<&ScalarValue> {
+    match expr {
+        Expr::Literal(value, _) => Some(value),
+        Expr::Cast(Cast { expr, .. }) => literal(expr),
+        _ => None,
+    }
+}
+
+fn marked_value(expr: &Expr) -> Option<&ScalarValue> {
+    match expr {
+        Expr::Literal(value, _) if is_marked(expr) => Some(value),
+        Expr::Cast(Cast { expr, .. }) => marked_value(expr),
+        _ => None,
+    }
+}
+
+fn is_marked(expr: &Expr) -> bool {
+    matches!(expr, Expr::Literal(_, Some(metadata)) if metadata.inner().contains_key(COMPARED))
+}

@@ -1,0 +1,109 @@
+//! The type that is announced for a result, that a view or a new table has, and that its rows have: one.
+
+use arrow::datatypes::{DataType, TimeUnit};
+
+use super::*;
+
+/// Queries whose analysis widens what the planner says, with their type and their rows.
+fn widened() -> Vec<(&'static str, DataType, Vec<&'static str>)> {
+    let timestamp = DataType::Timestamp(TimeUnit::Nanosecond, None);
+    vec![
+        ("SELECT 1 AS x UNION ALL SELECT 2.5", DataType::Float64, vec!["1.0", "2.5"]),
+        ("SELECT sum(x) AS x FROM (SELECT 1 AS x UNION ALL SELECT 2.5)", DataType::Float64, vec!["3.5"]),
+        (
+            "SELECT sum(CASE WHEN x = 1 THEN 0 ELSE f END) AS x FROM (VALUES (1, 2.75), (2, 3.5)) t(x, f)",
+            DataType::Float64,
+            vec!["3.5"],
+        ),
+        (
+            "SELECT DATE '2024-01-02' AS x UNION ALL SELECT TIMESTAMP '2024-01-01T10:11:12'",
+            timestamp,
+            vec!["2024-01-01T10:11:12", "2024-01-02T00:00:00"],
+        ),
+        ("SELECT NULL AS x UNION ALL SELECT 3", DataType::Int64, vec!["", "3"]),
+        ("SELECT 1 AS x UNION ALL SELECT 'abc'", DataType::Utf8View, vec!["1", "abc"]),
+        ("SELECT CAST(1 AS INT) AS x UNION ALL SELECT 3000000000", DataType::Int64, vec!["1", "3000000000"]),
+        ("SELECT coalesce(NULL, CAST(1 AS INT), 2.5) AS x", DataType::Float64, vec!["1.0"]),
+        ("SELECT CASE WHEN 1 = 2 THEN 1 ELSE 2.5 END AS x", DataType::Float64, vec!["2.5"]),
+    ]
+}
+
+fn unview(data_type: &DataType) -> DataType {
+    match data_type {
+        DataType::Utf8 | DataType::Utf8View => DataType::Utf8,
+        other => other.clone(),
+    }
+}
+
+#[tokio::test]
+async fn prepare_rows_views_and_tables_have_one_type() {
+    let server = Server::new();
+    for (number, (sql, wanted, rows)) in widened().into_iter().enumerate() {
+        let sorted = format!("SELECT * FROM ({sql}) ORDER BY x NULLS FIRST");
+        for query in [sql, &sorted] {
+            let prepared = server.session.prepare(query).await.unwrap();
+            let announced = prepared.dataset_schema();
+            let running = prepared.query(None).await.unwrap();
+            assert_eq!(unview(announced.field(0).data_type()), unview(&wanted), "{query}");
+            assert_eq!(running.schema.field(0).data_type(), announced.field(0).data_type(), "{query}");
+        }
+        assert_eq!(server.rows(&sorted).await, rows, "{sql}");
+
+        server.run(&format!("CREATE VIEW v{number} AS {sql}")).await.unwrap();
+        server.run(&format!("CREATE TABLE t{number} AS {sql}")).await.unwrap();
+        for object in [format!("v{number}"), format!("t{number}")] {
+            let of_object = format!("SELECT x FROM {object} ORDER BY x NULLS FIRST");
+            let prepared = server.session.prepare(&of_object).await.unwrap();
+            assert_eq!(unview(prepared.dataset_schema().field(0).data_type()), unview(&wanted), "{object}: {sql}");
+            assert_eq!(server.rows(&of_object).await, rows, "{object}: {sql}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn sums_over_a_widened_view_keep_their_fraction() {
+    let server = Server::new();
+    server.run("CREATE VIEW v AS SELECT 1 AS x UNION ALL SELECT 2.5").await.unwrap();
+    assert_eq!(server.rows("SELECT sum(x), max(x) FROM v").await, ["3.5|2.5"]);
+}
+
+#[tokio::test]
+async fn a_scalar_subquery_without_a_row_is_null() {
+    let server = Server::new();
+    server.run("CREATE TABLE t (k BIGINT NOT NULL)").await.unwrap();
+    server.run("INSERT INTO t VALUES (1), (2)").await.unwrap();
+    let sql = "SELECT k, (SELECT max(s.k) FROM t s WHERE s.k > 1 AND s.k = t.k) AS x FROM t ORDER BY k";
+    assert!(server.session.prepare(sql).await.unwrap().dataset_schema().field(1).is_nullable());
+    assert_eq!(server.rows(sql).await, ["1|", "2|2"]);
+    server.run(&format!("CREATE TABLE u AS {sql}")).await.unwrap();
+    assert_eq!(server.rows("SELECT * FROM u ORDER BY k").await, ["1|", "2|2"]);
+}
+
+#[tokio::test]
+async fn rows_of_an_insert_are_cast_once() {
+    let server = Server::new();
+    server.run("CREATE TABLE t (d DOUBLE, i BIGINT)").await.unwrap();
+    server.run("INSERT INTO t (d, i) SELECT 1 AS d, 1 AS i UNION ALL SELECT 2.5, 2.6").await.unwrap();
+    assert_eq!(server.rows("SELECT * FROM t ORDER BY d").await, ["1.0|1", "2.5|2"]);
+}
+
+#[tokio::test]
+async fn a_recursive_term_that_is_wider_is_refused() {
+    let server = Server::new();
+    let wide = "WITH RECURSIVE r AS (SELECT 1 AS n UNION ALL SELECT n + 0.5 FROM r WHERE n < 3) SELECT * FROM r";
+    for words in ["Int64", "Float64", "CAST", "'r'", "'n'"] {
+        server.fails(wide, ErrorKind::InvalidArgument, words).await;
+    }
+    server.fails(&format!("CREATE VIEW v AS {wide}"), ErrorKind::InvalidArgument, "CAST").await;
+    let cast = "WITH RECURSIVE r AS (SELECT CAST(1 AS DOUBLE) AS n UNION ALL SELECT n + 0.5 FROM r WHERE n < 2) SELECT * FROM r ORDER BY n";
+    assert_eq!(server.rows(cast).await, ["1.0", "1.5", "2.0"]);
+    let own = "WITH RECURSIVE r AS (SELECT 1 AS n UNION ALL SELECT CAST(n + 1.5 AS BIGINT) FROM r WHERE n < 3) SELECT * FROM r ORDER BY n";
+    assert_eq!(server.rows(own).await, ["1", "2", "3"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn recursion_without_end_counts_against_the_time_limit() {
+    let server = Server::with(|options| options.statement_timeout = Some(Duration::from_millis(300)));
+    let endless = "WITH RECURSIVE r AS (SELECT 1 AS n UNION ALL SELECT n FROM r) SELECT count(*) FROM r";
+    server.fails(endless, ErrorKind::DeadlineExceeded, "longer than").await;
+}

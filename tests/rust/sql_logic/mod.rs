@@ -1,0 +1,127 @@
+//! DataFusion's own SQL logic files, answered by Terrace through Flight SQL and by plain DataFusion in this process.
+//!
+//! ```text
+//!   crate datafusion-sqllogictest --files--> records --+--> plain DataFusion: the records that count
+//!                                                      +--> Terrace (a server per file): verdict by record
+//!   differences.txt: every record that plain DataFusion passes and Terrace does not, by cause
+//! ```
+//!
+//! A record counts when it is no EXPLAIN, SHOW, DESCRIBE or query of `information_schema`, and plain DataFusion of the same
+//! version and features passes it here; what needs data outside of the crate fails there and so does not count. A record
+//! that expects an error passes with any error: the texts are Terrace's own. The test fails below 98 %, when a record
+//! outside of `differences.txt` fails, and when a record inside of it passes.
+//!
+//! `TERRACE_SQL_LOGIC=joins,union cargo test -p terrace-tests sql_logic -- --nocapture` runs the files whose path contains
+//! one of the words, and checks only them.
+
+mod differences;
+mod files;
+mod plain;
+mod render;
+mod run;
+mod terrace;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use self::differences::Differences;
+use self::files::LogicFile;
+use self::run::Verdict;
+
+/// Files that run at a time.
+const WORKERS: usize = 3;
+
+/// The least share of the counted records that Terrace must pass.
+const WANTED_SHARE: f64 = 0.98;
+
+/// What both sides made of the counted records of all files.
+#[derive(Default)]
+struct Tally {
+    counted: usize,
+    failed: BTreeMap<String, String>,
+    passed: Vec<String>,
+}
+
+impl Tally {
+    fn add(&mut self, plain: &run::Verdicts, terrace: &run::Verdicts) {
+        for (place, verdict) in plain {
+            if !matches!(verdict, Verdict::Passed) {
+                continue;
+            }
+            self.counted += 1;
+            match terrace.get(place) {
+                Some(Verdict::Passed) => self.passed.push(place.clone()),
+                Some(Verdict::Failed(why)) => {
+                    self.failed.insert(place.clone(), why.clone());
+                }
+                Some(Verdict::NotCounted) | None => {
+                    self.failed.insert(place.clone(), "Terrace did not run this record".to_owned());
+                }
+            }
+        }
+    }
+
+    fn share(&self) -> f64 {
+        self.passed.len() as f64 / self.counted.max(1) as f64
+    }
+
+    fn report(&self) -> String {
+        let mut text = format!(
+            "{} records count, {} pass ({:.2} %), {} differ\n",
+            self.counted,
+            self.passed.len(),
+            100.0 * self.share(),
+            self.failed.len()
+        );
+        for (place, why) in &self.failed {
+            text += &format!("\n== {place}\n{why}\n");
+        }
+        text
+    }
+}
+
+fn run_all(files: &[LogicFile]) -> Tally {
+    let next = AtomicUsize::new(0);
+    let tally = Mutex::new(Tally::default());
+    std::thread::scope(|scope| {
+        for _ in 0..WORKERS {
+            scope.spawn(|| {
+                while let Some(file) = files.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let plain = run::run_plain(file);
+                    let terrace = run::run_terrace(file);
+                    tally.lock().unwrap().add(&plain, &terrace);
+                }
+            });
+        }
+    });
+    tally.into_inner().unwrap()
+}
+
+#[test]
+fn sql_logic_files_of_datafusion_pass() {
+    let words = std::env::var("TERRACE_SQL_LOGIC").unwrap_or_default();
+    let words: Vec<_> = words.split(',').filter(|word| !word.is_empty()).collect();
+    let files: Vec<_> = files::find().into_iter().filter(|file| file.matches(&words)).collect();
+    assert!(!files.is_empty(), "no SQL logic file has one of {words:?} in its path");
+
+    let tally = run_all(&files);
+    let report = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("sql-logic.txt");
+    std::fs::write(&report, tally.report()).unwrap();
+    println!("{}(all of it: {})", tally.report().lines().next().unwrap_or_default(), report.display());
+
+    let known = Differences::read();
+    let unknown: Vec<_> = tally.failed.iter().filter(|(place, _)| !known.contains(place)).collect();
+    for (place, why) in &unknown {
+        println!("not in differences.txt: {place}\n{why}\n");
+    }
+    let mended: Vec<_> = tally.passed.iter().filter(|place| known.contains(place)).collect();
+    assert!(unknown.is_empty(), "{} records differ that differences.txt does not list", unknown.len());
+    assert!(mended.is_empty(), "differences.txt lists records that pass: {mended:?}");
+    if words.is_empty() {
+        assert!(tally.share() >= WANTED_SHARE, "only {:.2} % pass", 100.0 * tally.share());
+        let missing = known.places().filter(|place| !tally.failed.contains_key(*place)).collect::<Vec<_>>();
+        assert!(missing.is_empty(), "differences.txt lists records that do not count: {missing:?}");
+    }
+}

@@ -1,0 +1,172 @@
+//! Runs the records of one file on one side, each with a time limit, and keeps a verdict by place.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::panic::AssertUnwindSafe;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use futures::FutureExt;
+use sqllogictest::{AsyncDB, Location, MakeConnection, Normalizer, Record, Runner, TestError, TestErrorKind};
+use tempfile::TempDir;
+use terrace_server::client::Client;
+use terrace_server::config::Config;
+use terrace_server::serve::Server;
+
+use super::files::LogicFile;
+use super::plain::Plain;
+use super::render::Column;
+use super::terrace::Terrace;
+
+/// What became of a record.
+pub enum Verdict {
+    /// The answer is the expected one.
+    Passed,
+    /// It is not, and why.
+    Failed(String),
+    /// EXPLAIN, SHOW, DESCRIBE, `information_schema`, or no statement at all.
+    NotCounted,
+}
+
+/// Verdicts by place (`file:line`).
+pub type Verdicts = BTreeMap<String, Verdict>;
+
+/// How long a record may take; some files hold queries that never end on purpose.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Where the relative paths of a file point to: its data in the crate, what it writes in a folder of this side.
+#[derive(Clone)]
+pub struct Folders {
+    scratch: PathBuf,
+    crate_folder: PathBuf,
+}
+
+impl Folders {
+    fn new(file: &LogicFile, side: &TempDir) -> Self {
+        let scratch = side.path().join("scratch");
+        let stem = Path::new(&file.name).file_stem().unwrap();
+        std::fs::create_dir_all(scratch.join(stem)).unwrap();
+        Self { scratch, crate_folder: file.crate_folder() }
+    }
+
+    /// The statement with absolute paths.
+    pub fn place(&self, sql: &str) -> String {
+        sql.replace("test_files/scratch", &self.scratch.to_string_lossy())
+            .replace("'test_files/", &format!("'{}/test_files/", self.crate_folder.display()))
+            .replace("'data/", &format!("'{}/data/", self.crate_folder.display()))
+    }
+}
+
+/// Runs the file on plain DataFusion.
+pub fn run_plain(file: &LogicFile) -> Verdicts {
+    let side = TempDir::new().unwrap();
+    let folders = Folders::new(file, &side);
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let verdicts = runtime.block_on(run_file(file, Runner::new(|| async { Ok(Plain::new(folders.clone())) })));
+    runtime.shutdown_background();
+    verdicts
+}
+
+/// Runs the file on a server of its own.
+pub fn run_terrace(file: &LogicFile) -> Verdicts {
+    let side = TempDir::new().unwrap();
+    let folders = Folders::new(file, &side);
+    let server = Server::start(config(&side)).unwrap();
+    let connection = server.connection();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let connect = || async {
+        let client = Client::connect(&connection).await?;
+        Terrace::new(client, folders.clone()).await
+    };
+    let verdicts = runtime.block_on(run_file(file, Runner::new(connect)));
+    runtime.shutdown_background();
+    verdicts
+}
+
+fn config(side: &TempDir) -> Config {
+    let mut config = Config { data_dir: side.path().join("data"), ..Config::default() };
+    config.flight.addr = "127.0.0.1:0".to_owned();
+    config.http.addr = "127.0.0.1:0".to_owned();
+    config.memory.limit = Some("3GiB".parse().unwrap());
+    config
+}
+
+async fn run_file<D, M>(file: &LogicFile, mut runner: Runner<D, M>) -> Verdicts
+where
+    D: AsyncDB<ColumnType = Column>,
+    M: MakeConnection<Conn = D>,
+{
+    runner.with_column_validator(sqllogictest::strict_column_validator);
+    runner.with_normalizer(trim_end);
+    runner.with_validator(same_rows);
+    let records = match sqllogictest::parse_file::<Column>(&file.path) {
+        Ok(records) => records,
+        Err(error) => panic!("{}: {error}", file.name),
+    };
+    let top = file.crate_folder().join("test_files");
+    let mut verdicts = Verdicts::new();
+    for record in records {
+        let Some((location, counts)) = describe(&record) else {
+            let _ = runner.run_async(record).await;
+            continue;
+        };
+        let verdict = judge(runner.run_async(record)).await;
+        let verdict = if counts { verdict } else { Verdict::NotCounted };
+        verdicts.insert(place_of(&location, &top), verdict);
+    }
+    verdicts
+}
+
+async fn judge<T>(run: impl Future<Output = Result<T, TestError>>) -> Verdict {
+    match tokio::time::timeout(LIMIT, AssertUnwindSafe(run).catch_unwind()).await {
+        Ok(Ok(Ok(_))) => Verdict::Passed,
+        Ok(Ok(Err(error))) => match error.kind() {
+            TestErrorKind::ErrorMismatch { .. } => Verdict::Passed,
+            kind => Verdict::Failed(kind.to_string()),
+        },
+        Ok(Err(_)) => Verdict::Failed("it panicked".to_owned()),
+        Err(_) => Verdict::Failed(format!("no answer in {} s", LIMIT.as_secs())),
+    }
+}
+
+/// Where a statement or query stands, and whether it counts; none for other records.
+fn describe(record: &Record<Column>) -> Option<(Location, bool)> {
+    match record {
+        Record::Statement { loc, sql, .. } | Record::Query { loc, sql, .. } => Some((loc.clone(), counts(sql))),
+        _ => None,
+    }
+}
+
+fn counts(sql: &str) -> bool {
+    let upper = sql.trim_start_matches(['(', ' ', '\n']).to_uppercase();
+    let first = upper.split_whitespace().next().unwrap_or_default();
+    !["EXPLAIN", "SHOW", "DESCRIBE", "DESC"].contains(&first) && !upper.contains("INFORMATION_SCHEMA")
+}
+
+/// `file:line`, with the including file behind `<` for an included one.
+fn place_of(location: &Location, top: &Path) -> String {
+    let prefix = format!("{}/", top.display());
+    location.to_string().replace(&prefix, "").replace("\nat ", " < ")
+}
+
+fn trim_end(line: &String) -> String {
+    line.trim_end().to_owned()
+}
+
+/// Compares line by line; `<slt:ignore>` stands for any text.
+fn same_rows(normalize: Normalizer, actual: &[Vec<String>], expected: &[String]) -> bool {
+    let actual: Vec<_> = actual.iter().map(|row| row.join(" ").trim_end().to_owned()).collect();
+    let expected: Vec<_> = expected.iter().map(normalize).collect();
+    if !expected.iter().any(|line| line.contains("<slt:ignore>")) {
+        return actual == expected;
+    }
+    let actual = actual.join("\n");
+    let mut rest = actual.as_str();
+    for (index, part) in expected.join("\n").split("<slt:ignore>").enumerate() {
+        match rest.find(part) {
+            Some(at) if index > 0 || at == 0 => rest = &rest[at + part.len()..],
+            _ => return false,
+        }
+    }
+    true
+}
