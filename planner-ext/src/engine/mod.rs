@@ -27,6 +27,7 @@ mod change;
 mod copy;
 mod ddl;
 mod defaults;
+mod functions;
 mod hand;
 mod hot_view;
 mod information;
@@ -38,10 +39,12 @@ mod mining;
 mod nodes;
 mod optimize;
 mod parse;
+mod prepare;
 mod registry;
 mod rewrite;
 mod rule;
 mod run;
+mod same_names;
 mod session;
 mod show;
 mod spill;
@@ -255,7 +258,8 @@ impl Engine {
             .with_runtime_env(Arc::clone(&runtime))
             .with_config(default_config(&options));
         let clock = Arc::clone(&options.clock);
-        let base = crate::joins::with_rules(builder).build();
+        let mut base = crate::joins::with_rules(builder).build();
+        functions::repair(&mut base)?;
         let engine = Arc::new(Self {
             hot_views: HotViews::new(Arc::clone(&store), base.clone()),
             base,
