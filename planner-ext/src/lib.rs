@@ -4,8 +4,10 @@
 //!   engine     sessions, statements, admission, query memory, DDL, COPY, ingest
 //!   system     live state as tables of schema `system`
 //!   provider   a table of the store as DataFusion sees it
+//!   dialect    how SQL text is read
 //!   decimal    arithmetic on decimals in 64 bits
 //!   joins      the order of inner joins
+//!   literals   decimal literals beside floats
 //!   scan       reading chunks and the delta
 //!   sink       writing rows
 //!   views      hot data views: which queries ask for rows of a view only
@@ -14,10 +16,12 @@
 //! Nothing here knows Flight or HTTP; the server adapts [`Engine`] to both.
 
 mod decimal;
+mod dialect;
 pub mod engine;
 pub mod error;
 mod floats;
 mod joins;
+mod literals;
 pub mod provider;
 pub mod scan;
 pub mod sink;

@@ -31,7 +31,7 @@ use super::rewrite::Hidden;
 use super::show::qualified;
 use super::{
     CATALOG, ColumnNotes, DEFAULT_SCHEMA, Engine, Entry, EntryKind, INFORMATION_SCHEMA, SYSTEM_SCHEMA, defaults,
-    information,
+    functions, information, same_names,
 };
 use crate::error::{Error, ErrorKind, Result, missing_table};
 use crate::provider::TierTable;
@@ -50,6 +50,9 @@ pub(super) struct Object {
     pub(super) sql: String,
     /// Schema of the names in it that have none.
     pub(super) default_schema: String,
+    /// True when numbers with a point in it are decimals. Texts that were stored without this know floats.
+    #[serde(default)]
+    decimal_literals: bool,
     /// Words for people.
     #[serde(default)]
     pub(super) comment: Option<String>,
@@ -62,7 +65,7 @@ impl Object {
     /// An object without comments.
     pub(super) fn new(name: TableName, sql: String, default_schema: &str) -> Self {
         let default_schema = default_schema.to_owned();
-        Self { name, sql, default_schema, comment: None, column_comments: BTreeMap::new() }
+        Self { name, sql, default_schema, decimal_literals: false, comment: None, column_comments: BTreeMap::new() }
     }
 }
 
@@ -147,6 +150,7 @@ impl Engine {
     ) -> Result<Arc<Snapshot>> {
         let mut template = self.base.clone();
         *template.config_mut() = config;
+        functions::configure(&mut template)?;
         template.mark_start_execution();
         let registry = Arc::clone(&self.registry);
         let live = Live {
@@ -237,6 +241,12 @@ impl Snapshot {
         &self.template.config_options().catalog.default_schema
     }
 
+    /// A new object whose text means what it means in this session.
+    pub(super) fn object(&self, name: TableName, sql: String) -> Object {
+        let decimal_literals = self.template.config_options().sql_parser.parse_float_as_decimal;
+        Object { decimal_literals, ..Object::new(name, sql, self.default_schema()) }
+    }
+
     /// The planner's state over this snapshot.
     pub(super) fn state(self: &Arc<Self>) -> SessionState {
         Scope::new(self).state()
@@ -260,7 +270,14 @@ impl Snapshot {
 
     async fn plan_in(&self, scope: Scope, statement: SqlStatement) -> Result<LogicalPlan> {
         let recursive = RecursiveTerms::new(&statement);
-        let planned = scope.state().statement_to_plan(statement).await;
+        let query = same_names::query_of(&statement);
+        let mut planned = scope.clone().state().statement_to_plan(statement).await;
+        if let (Some(query), Err(error)) = (query, &planned)
+            && same_names::is_reason(error)
+            && let Some(plan) = same_names::plan(&scope.state(), &query).await
+        {
+            planned = Ok(plan);
+        }
         // Versions of tables that the statement does not mention need not outlive their readers.
         *self.versions.lock() = None;
         let planned = planned?;
@@ -569,7 +586,9 @@ impl Scope {
         inner.expanding.push(object.name.clone());
         inner.target = None;
         let mut state = inner.state();
-        state.config_mut().options_mut().catalog.default_schema = object.default_schema.clone();
+        let options = state.config_mut().options_mut();
+        options.catalog.default_schema = object.default_schema.clone();
+        options.sql_parser.parse_float_as_decimal = object.decimal_literals;
         match super::parse::parse(&object.sql)?.command {
             super::parse::Command::Plan { statement, .. } => Ok(state.statement_to_plan(statement).await?),
             _ => Err(Error::new(ErrorKind::DataLoss, "its definition in the catalog cannot be planned")),

@@ -258,7 +258,7 @@ async fn create_view(
     let snapshot = &planned.snapshot;
     let name = table_name(&create.name, snapshot.default_schema())?;
     check_schema(snapshot, &name.schema)?;
-    let object = Object::new(name.clone(), words::statement(sql)?, snapshot.default_schema());
+    let object = snapshot.object(name.clone(), words::statement(sql)?);
     if mentions(snapshot, &object, &name)? {
         return Err(Error::invalid(format!("view '{}' would refer to itself", short(&name))));
     }
@@ -326,7 +326,7 @@ async fn create_external(
     }
     open_external(&snapshot.state(), &absolute).await?;
     // Absolute locations mean the same wherever the server is started.
-    let object = Object::new(name, words::located(sql, &absolute.locations)?, snapshot.default_schema());
+    let object = snapshot.object(name, words::located(sql, &absolute.locations)?);
     let writer = Arc::clone(engine);
     engine.blocking(move || writer.put_external(&object).map(|()| 0)).await
 }

@@ -5,6 +5,7 @@
 //! is declared, not when rows arrive.
 
 use std::collections::HashMap;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
@@ -17,17 +18,16 @@ use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, LogicalPlanBuil
 use datafusion::optimizer::simplify_expressions::ExprSimplifier;
 use datafusion::sql::parser::Statement as SqlStatement;
 use datafusion::sql::sqlparser::ast::{
-    Expr as AstExpr, ExprWithAlias, Insert, ObjectName, Query, SetExpr, Statement as Ast, TableObject, Value,
+    CastKind, DataType, ExactNumberInfo, Expr as AstExpr, ExprWithAlias, Insert, ObjectName, Query, SetExpr,
+    Statement as Ast, TableObject, Value, ValueWithSpan, visit_expressions_mut,
 };
-use datafusion::sql::sqlparser::dialect::GenericDialect;
-use datafusion::sql::sqlparser::parser::Parser;
-use datafusion::sql::sqlparser::tokenizer::Token;
 use terrace_tier_store::table::TableDefinition;
 
 use super::catalog::Snapshot;
 use super::nodes::skeleton;
-use super::parse::{NameParts, RECURSION_LIMIT, normalized};
+use super::parse::{NameParts, normalized};
 use super::types::matching;
+use crate::dialect;
 use crate::error::{Error, Result};
 
 /// The expression of a default, with the type of its column.
@@ -35,7 +35,7 @@ pub(super) fn expression(state: &SessionState, text: &str, field: &Field) -> Res
     let refuse =
         |error: Error| Error::invalid(format!("DEFAULT {text} of column '{}': {}", field.name(), error.message()));
     let none = DFSchema::empty();
-    let tree = ExprWithAlias { expr: parse_expression(text)?, alias: None };
+    let tree = ExprWithAlias { expr: with_floats(text)?, alias: None };
     let parsed = state.create_logical_expr_from_sql_expr(tree, &none).map_err(|e| refuse(e.into()))?;
     let foreign = parsed.exists(|e| {
         Ok(matches!(
@@ -158,17 +158,28 @@ fn default_of(table: &TableDefinition, column: &str) -> Result<AstExpr> {
 
 /// A default, or NULL where there is none, as a part of a statement.
 pub(super) fn tree(default: Option<&str>) -> Result<AstExpr> {
-    default.map_or_else(|| Ok(AstExpr::value(Value::Null)), parse_expression)
+    default.map_or_else(|| Ok(AstExpr::value(Value::Null)), with_floats)
+}
+
+/// The tree of a default whose numbers with a point are floats, whatever they are in the statement around it.
+fn with_floats(text: &str) -> Result<AstExpr> {
+    let mut tree = parse_expression(text)?;
+    let _ = visit_expressions_mut(&mut tree, |expr| {
+        if let AstExpr::Value(ValueWithSpan { value: Value::Number(number, _), .. }) = &*expr
+            && number.contains(['.', 'e', 'E'])
+        {
+            let number = AstExpr::value(Value::SingleQuotedString(number.replace('_', "")));
+            let (kind, data_type) = (CastKind::Cast, DataType::Double(ExactNumberInfo::None));
+            *expr = AstExpr::Cast { kind, expr: Box::new(number), data_type, array: false, format: None };
+        }
+        ControlFlow::<()>::Continue(())
+    });
+    Ok(tree)
 }
 
 /// The text of an expression, in the dialect of statements whatever the session's is.
 pub(super) fn parse_expression(text: &str) -> Result<AstExpr> {
-    let parser = Parser::new(&GenericDialect {}).with_recursion_limit(RECURSION_LIMIT).try_with_sql(text);
-    let parsed = parser.and_then(|mut parser| {
-        let expr = parser.parse_expr()?;
-        parser.expect_token(&Token::EOF).map(|_| expr)
-    });
-    parsed.map_err(|e| Error::invalid(format!("DEFAULT {text}: {e}")))
+    dialect::expression("DEFAULT", text)
 }
 
 fn values_query(row: Vec<AstExpr>) -> Result<Box<Query>> {

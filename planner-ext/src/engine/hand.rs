@@ -22,7 +22,6 @@ use datafusion::datasource::provider_as_source;
 use datafusion::logical_expr::{LogicalPlan, LogicalPlanBuilder};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::sql::parser::Statement as SqlStatement;
-use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
@@ -36,17 +35,18 @@ use super::answer::AnswerTable;
 use super::catalog::Snapshot;
 use super::ddl::refuse_system;
 use super::hot_view::HotViewCommand;
-use super::parse::{Command, NameParts, Parsed, RECURSION_LIMIT, classify, normalized, one_statement};
+use super::parse::{Command, NameParts, Parsed, classify, normalized, one_statement};
 use super::registry::StatementKind;
 use super::rule::{ScopeOrder, is_word, scope, take_word};
 use super::session::Session;
 use super::statement::Planned;
 use super::tier::{self, TierCommand};
-use terrace_tier_store::store::TierOrder;
 use super::{Engine, defaults, hot_view, show};
+use crate::dialect;
 use crate::error::{Error, Result, missing_table};
 use crate::scan::{FetchExec, TierScanExec};
 use crate::system::{explanations, hot_views, moves};
+use terrace_tier_store::store::TierOrder;
 
 /// A question or an order, as written.
 #[derive(Debug, Clone)]
@@ -103,9 +103,7 @@ pub(super) fn parse(tokens: Vec<TokenWithSpan>) -> Result<Parsed> {
         }
         return Ok(asked(Asked::ExplainQuery(statement)));
     }
-    let dialect = GenericDialect {};
-    let parser = Parser::new(&dialect).with_recursion_limit(RECURSION_LIMIT);
-    let mut parser = parser.with_tokens_with_locations(tokens);
+    let mut parser = dialect::parser(tokens);
     let wrong = |e: ParserError| Error::invalid(format!("SQL syntax: {e}"));
     let parsed = statement(&mut parser).map_err(wrong)??;
     let _ = parser.consume_token(&Token::SemiColon);
@@ -342,7 +340,7 @@ impl Engine {
     /// # Errors
     /// What planning the query says.
     pub async fn explain_query_placement(self: &Arc<Self>, sql: &str, user: &str) -> Result<Outlook> {
-        let tokens = super::parse::tokenize(&format!("EXPLAIN PLACEMENT {sql}"))?;
+        let tokens = dialect::tokenize(&format!("EXPLAIN PLACEMENT {sql}"))?;
         let Command::Asked(Asked::ExplainQuery(statement)) = parse(tokens)?.command else { return Err(not_a_query()) };
         let session = self.open_session(user);
         let snapshot = session.snapshot();

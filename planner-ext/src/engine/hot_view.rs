@@ -22,7 +22,6 @@ use datafusion::datasource::source_as_provider;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::sql::parser::Statement as SqlStatement;
 use datafusion::sql::sqlparser::ast::Expr as AstExpr;
-use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
@@ -33,14 +32,13 @@ use super::catalog::Snapshot;
 use super::ddl::{refuse_system, short};
 use super::defaults;
 use super::hand::{Asked, asked};
-use super::parse::{
-    Command, NameParts, Parsed, RECURSION_LIMIT, check_length, classify, ddl, normalized, one_statement,
-};
+use super::parse::{Command, NameParts, Parsed, check_length, classify, ddl, normalized, one_statement};
 use super::registry::{StatementState, Ticket};
 use super::rule::{is_word, take_word};
 use super::session::Session;
 use super::view_options::ViewOptions;
 use super::{show, tier, words};
+use crate::dialect;
 use crate::error::{Error, ErrorKind, Result, missing_table};
 use crate::provider::TierTable;
 use crate::system::hot_view_runs;
@@ -99,9 +97,7 @@ pub(super) fn parse(tokens: Vec<TokenWithSpan>, sql: &str) -> Result<Parsed> {
     if starts_with(&tokens, &["explain", "hot"]) {
         return parse_explain(tokens);
     }
-    let dialect = GenericDialect {};
-    let parser = Parser::new(&dialect).with_recursion_limit(RECURSION_LIMIT);
-    let mut parser = parser.with_tokens_with_locations(tokens);
+    let mut parser = dialect::parser(tokens);
     if take_word(&mut parser, "show") {
         let _ = take_word(&mut parser, "hot");
         let views = take_word(&mut parser, "views");
@@ -200,7 +196,7 @@ fn create(parser: &mut Parser<'_>, sql: &str) -> Result<Result<HotViewCommand>, 
 
 /// Refuses what no condition on single rows has: queries, and parameters.
 fn refuse_foreign(sql: &str, condition: Range<usize>) -> Result<()> {
-    let tokens = super::parse::tokenize(sql)?;
+    let tokens = dialect::tokenize(sql)?;
     let Some(tokens) = tokens.get(condition) else { return Ok(()) };
     check_length(tokens, MOST_OPERATORS)?;
     if tokens.iter().any(|token| is_word(&token.token, "select") || is_word(&token.token, "values")) {

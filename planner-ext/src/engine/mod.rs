@@ -30,6 +30,7 @@ mod copy;
 mod ddl;
 mod defaults;
 mod files;
+mod functions;
 mod hand;
 mod hot_view;
 mod information;
@@ -42,11 +43,13 @@ mod nodes;
 mod optimize;
 mod parameters;
 mod parse;
+mod prepare;
 mod recursion;
 mod registry;
 mod rewrite;
 mod rule;
 mod run;
+mod same_names;
 mod session;
 mod show;
 mod spill;
@@ -268,7 +271,8 @@ impl Engine {
             .with_runtime_env(Arc::clone(&runtime))
             .with_config(default_config(&options).with_extension(Arc::clone(&files)));
         let clock = Arc::clone(&options.clock);
-        let base = crate::joins::with_rules(builder).build();
+        let mut base = crate::joins::with_rules(builder).build();
+        functions::repair(&mut base)?;
         let engine = Arc::new(Self {
             hot_views: HotViews::new(Arc::clone(&store), base.clone()),
             base,

@@ -4,9 +4,8 @@ use datafusion::sql::sqlparser::ast::helpers::attached_token::AttachedToken;
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, CaseWhen, Expr, Ident, Query, SelectItem, SetExpr, TableAlias, TableFactor, TableWithJoins,
 };
-use datafusion::sql::sqlparser::dialect::GenericDialect;
-use datafusion::sql::sqlparser::parser::Parser;
 
+use crate::dialect;
 use crate::error::{Error, ErrorKind, Result};
 
 /// A name that means just this.
@@ -49,7 +48,7 @@ pub(super) fn select(
 
 /// The tree of a query in words of ours, to be filled with other parts.
 pub(super) fn skeleton(words: &str) -> Result<Box<Query>> {
-    let parsed = Parser::new(&GenericDialect {}).try_with_sql(words).and_then(|mut parser| parser.parse_query());
+    let parsed = dialect::parser(dialect::tokenize(words)?).parse_query();
     parsed.map_err(|e| Error::new(ErrorKind::Internal, format!("{words}: {e}")))
 }
 

@@ -4,30 +4,31 @@
 //! ALTER TABLE, COMMENT ON and COPY .. FROM, is taken apart here; DROP because it must work on a view that can no longer
 //! be planned. Statements that are not offered are refused here with a reason, before anything runs.
 
+use std::ops::ControlFlow;
+
 use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::{DdlStatement, LogicalPlan, Statement as PlanStatement, WriteOp};
-use datafusion::sql::parser::{DFParserBuilder, ExplainStatement, Statement as SqlStatement};
+use datafusion::sql::parser::{ExplainStatement, Statement as SqlStatement};
 use datafusion::sql::sqlparser::ast::{
-    AlterTable, ColumnDef, ColumnOption, CommentObject, CreateTableOptions, Expr, Ident, ObjectName, ObjectType,
-    SqlOption, Statement as Ast, TransactionAccessMode, TransactionIsolationLevel, TransactionMode, Truncate, Value,
+    AlterTable, BinaryOperator, CastKind, ColumnDef, ColumnOption, CommentObject, CreateTableOptions,
+    DataType as AstType, Expr, Ident, ObjectName, ObjectType, SqlOption, Statement as Ast, TransactionAccessMode,
+    TransactionIsolationLevel, TransactionMode, Truncate, Value, VisitMut, VisitorMut,
 };
-use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
-use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
+use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 use terrace_tier_store::table::TableName;
 
 use super::catalog::Object;
 use super::hand::{self, Asked, Said};
 use super::hot_view::{self, HotViewCommand};
+use super::prepare::{self, PrepareCommand};
 use super::registry::StatementKind;
 use super::rewrite::Change;
 use super::rule::{self, RuleCommand};
 use super::{CATALOG, DEFAULT_SCHEMA};
+use crate::dialect::{self, tokenize};
 use crate::error::{Error, Result};
-
-/// How deep expressions may nest.
-pub(super) const RECURSION_LIMIT: usize = 128;
 
 /// A parsed statement.
 #[derive(Debug, Clone)]
@@ -58,6 +59,8 @@ pub(super) enum Command {
         if_exists: bool,
     },
     Transaction(TransactionCommand),
+    /// PREPARE, EXECUTE and DEALLOCATE.
+    Prepare(PrepareCommand),
     Drop(DropCommand),
     CopyFrom(CopyFrom),
     /// OPTIMIZE: compaction of one table, now.
@@ -206,12 +209,42 @@ pub(super) fn tree(sql: &str) -> Result<SqlStatement> {
     one_statement(number_parameters(tokenize(sql)?)?)
 }
 
+/// `$1 || $2` joins texts: the planner refuses an operator whose operands both have no type.
+struct TextOperands;
+
+impl VisitorMut for TextOperands {
+    type Break = ();
+
+    fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+        let placeholder =
+            |expr: &Expr| matches!(expr, Expr::Value(value) if matches!(value.value, Value::Placeholder(_)));
+        if let Expr::BinaryOp { left, op: BinaryOperator::StringConcat, right } = expr
+            && placeholder(left)
+            && placeholder(right)
+        {
+            let operand = std::mem::replace(left.as_mut(), Expr::value(Value::Null));
+            **left = Expr::Cast {
+                kind: CastKind::Cast,
+                expr: Box::new(operand),
+                data_type: AstType::Text,
+                array: false,
+                format: None,
+            };
+        }
+        ControlFlow::Continue(())
+    }
+}
+
 pub(super) fn one_statement(tokens: Vec<TokenWithSpan>) -> Result<SqlStatement> {
     check_length(&tokens, MOST_OPERATORS)?;
-    let mut parser = DFParserBuilder::new(tokens).with_recursion_limit(RECURSION_LIMIT).build()?;
-    let mut statements = parser.parse_statements()?;
-    match (statements.pop_front(), statements.len()) {
-        (Some(statement), 0) => Ok(statement),
+    let mut statements = dialect::statements(tokens)?;
+    match (statements.pop(), statements.len()) {
+        (Some(mut statement), 0) => {
+            if let SqlStatement::Statement(inner) = &mut statement {
+                let _ = inner.visit(&mut TextOperands);
+            }
+            Ok(statement)
+        }
         _ => Err(Error::invalid("send one statement at a time")),
     }
 }
@@ -239,11 +272,6 @@ pub(super) fn check_length(tokens: &[TokenWithSpan], most: usize) -> Result<()> 
         )));
     }
     Ok(())
-}
-
-pub(super) fn tokenize(sql: &str) -> Result<Vec<TokenWithSpan>> {
-    let tokens = Tokenizer::new(&GenericDialect {}, sql).tokenize_with_location();
-    tokens.map_err(|e| Error::invalid(format!("SQL syntax: {e}")))
 }
 
 /// Turns `?` into `$1`, `$2`, ... in order of appearance.
@@ -277,16 +305,14 @@ fn is_copy_from(tokens: &[&Token]) -> bool {
 }
 
 fn parse_copy_from(tokens: Vec<TokenWithSpan>) -> Result<Parsed> {
-    let dialect = GenericDialect {};
-    let mut parser = Parser::new(&dialect).with_tokens_with_locations(tokens);
+    let mut parser = dialect::parser(tokens);
     let command = copy_from(&mut parser).map_err(|e| Error::invalid(format!("SQL syntax: {e}")))??;
     Ok(Parsed { command: Command::CopyFrom(command), kind: StatementKind::Insert, is_update: true })
 }
 
 /// `OPTIMIZE [TABLE] t`
 fn parse_optimize(tokens: Vec<TokenWithSpan>) -> Result<Parsed> {
-    let dialect = GenericDialect {};
-    let mut parser = Parser::new(&dialect).with_tokens_with_locations(tokens);
+    let mut parser = dialect::parser(tokens);
     let mut name = || {
         parser.next_token();
         let _ = parser.parse_keyword(Keyword::TABLE);
@@ -378,6 +404,9 @@ fn classify_ast(mut ast: Ast, sql: &str) -> Result<Parsed> {
     if let Some(change) = Change::of(&ast, sql)? {
         let command = Command::Change { change, explain: None };
         return Ok(Parsed { command, kind: StatementKind::Change, is_update: true });
+    }
+    if let Some(parsed) = prepare::parse(&ast, sql)? {
+        return Ok(parsed);
     }
     if let Some(command) = transaction_command(&ast)? {
         let command = Command::Transaction(command);
@@ -514,9 +543,6 @@ fn refuse(ast: &Ast) -> Result<()> {
     let message = match ast {
         Ast::AlterView { .. } => "ALTER VIEW is not supported; use CREATE OR REPLACE VIEW",
         Ast::AlterSchema(_) => "ALTER SCHEMA is not supported; make another one with CREATE SCHEMA",
-        Ast::Prepare { .. } | Ast::Execute { .. } | Ast::Deallocate { .. } => {
-            "PREPARE and EXECUTE are not supported in SQL; use the prepared statements of your driver"
-        }
         Ast::CreateFunction(_) | Ast::DropFunction(_) => "functions of your own are not supported",
         Ast::CreateIndex(_) => "indexes are not supported; cluster the table with WITH (cluster_by = 'column')",
         Ast::CreateDatabase { .. } => "there is one catalog, 'terrace'; use CREATE SCHEMA",

@@ -21,7 +21,6 @@ use datafusion::logical_expr::simplify::SimplifyContext;
 use datafusion::logical_expr::{Between, BinaryExpr, Expr, Operator};
 use datafusion::optimizer::simplify_expressions::ExprSimplifier;
 use datafusion::sql::sqlparser::ast::{Expr as AstExpr, ExprWithAlias};
-use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
@@ -32,8 +31,9 @@ use terrace_tier_store::table::{
 
 use super::Engine;
 use super::ddl::{refuse_system, short};
-use super::parse::{NameParts, RECURSION_LIMIT, normalized};
+use super::parse::{NameParts, normalized};
 use super::session::Session;
+use crate::dialect;
 use crate::error::{Error, ErrorKind, Result, missing_table};
 
 /// Which chunks a rule is about, as written.
@@ -56,13 +56,7 @@ impl RowsOrder {
             let length = text.len();
             return Err(Error::invalid(format!("a condition of {length} bytes is longer than {MOST_BYTES}")));
         }
-        let wrong = |e: ParserError| Error::invalid(format!("WHERE {text}: {e}"));
-        let dialect = GenericDialect {};
-        let parser = Parser::new(&dialect).with_recursion_limit(RECURSION_LIMIT);
-        let mut parser = parser.try_with_sql(text).map_err(wrong)?;
-        let condition = parser.parse_expr().map_err(wrong)?;
-        parser.expect_token(&Token::EOF).map_err(wrong)?;
-        Ok(Self::Where(Box::new(condition)))
+        Ok(Self::Where(Box::new(dialect::expression("WHERE", text)?)))
     }
 }
 
@@ -124,9 +118,7 @@ pub(super) fn is_word(token: &Token, word: &str) -> bool {
 
 /// Parses what [`is_rule`] recognised.
 pub(super) fn parse(tokens: Vec<TokenWithSpan>) -> Result<RuleCommand> {
-    let dialect = GenericDialect {};
-    let parser = Parser::new(&dialect).with_recursion_limit(RECURSION_LIMIT);
-    let mut parser = parser.with_tokens_with_locations(tokens);
+    let mut parser = dialect::parser(tokens);
     command(&mut parser).map_err(|e| Error::invalid(format!("SQL syntax: {e}")))?
 }
 

@@ -30,7 +30,7 @@ use super::parse::Command;
 use super::registry::{StatementKind, StatementState, Ticket};
 use super::statement::{Planned, Prepared, RunningQuery};
 use super::transaction::{Running, Transaction};
-use super::{Engine, alter, copy, ddl, hot_view, optimize, rule};
+use super::{Engine, alter, copy, ddl, hot_view, optimize, prepare, rule};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Batches between the task and its client.
@@ -252,6 +252,7 @@ async fn run_command(
             return truncate(prepared, ticket, (names, *if_exists), transaction).await;
         }
         Command::Transaction(command) => return command.run(session).await.map(|()| 0),
+        Command::Prepare(command) => return prepare::run(session, command),
         Command::Change { .. } => return run_change(prepared, ticket, parameters, transaction).await,
         Command::Plan { extras, .. } => extras,
     };

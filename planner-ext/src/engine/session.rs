@@ -8,13 +8,15 @@ use datafusion::prelude::SessionConfig;
 use parking_lot::Mutex;
 
 use super::catalog::Snapshot;
+use super::functions::SessionUser;
+use super::prepare::Kept;
 use super::statement::Prepared;
 use super::transaction::Transaction;
 use super::{CATALOG, DEFAULT_SCHEMA, Engine};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Options a user may set. A name that ends with a dot allows all below it.
-const ALLOWED: [&str; 8] = [
+const ALLOWED: [&str; 9] = [
     "datafusion.catalog.default_schema",
     "datafusion.execution.batch_size",
     "datafusion.execution.target_partitions",
@@ -22,6 +24,7 @@ const ALLOWED: [&str; 8] = [
     "datafusion.explain.",
     "datafusion.format.",
     "datafusion.optimizer.",
+    "datafusion.sql_parser.parse_float_as_decimal",
     "terrace.",
 ];
 
@@ -35,6 +38,8 @@ pub struct Session {
     set: Mutex<BTreeMap<String, String>>,
     /// Grows with each change of an option.
     settings: AtomicU64,
+    /// Statements of PREPARE, by name.
+    pub(super) kept: Mutex<HashMap<String, Kept>>,
     /// The transaction that SQL began.
     pub(super) current: Mutex<Option<Arc<Transaction>>>,
     /// Transactions that statements name, by id.
@@ -49,7 +54,7 @@ impl std::fmt::Debug for Session {
 
 impl Session {
     pub(super) fn new(id: String, user: String, engine: Arc<Engine>) -> Self {
-        let config = engine.base.config().clone();
+        let config = engine.base.config().clone().with_extension(Arc::new(SessionUser(user.clone())));
         Self {
             id,
             user,
@@ -57,6 +62,7 @@ impl Session {
             config: Mutex::new(config),
             set: Mutex::default(),
             settings: AtomicU64::new(0),
+            kept: Mutex::default(),
             current: Mutex::default(),
             transactions: Mutex::default(),
         }

@@ -94,7 +94,7 @@ impl Prepared {
             let (session, sql) = (Arc::clone(&session), Arc::clone(&sql));
             let transaction = transaction.clone().or_else(|| session.current());
             async move {
-                let parsed = super::parse::parse(&sql)?;
+                let parsed = super::prepare::expand(&session, super::parse::parse(&sql)?, &sql)?;
                 let planned = plan(&session, &parsed, transaction.as_ref()).await?;
                 Ok((parsed, planned))
             }

@@ -21,6 +21,7 @@ use terrace_tier_store::{Store, StoreOptions};
 use super::*;
 
 mod ddl;
+mod dialect;
 mod hot_runs;
 mod hot_scans;
 mod hot_views;

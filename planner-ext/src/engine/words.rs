@@ -10,14 +10,13 @@ use std::ops::Range;
 
 use datafusion::sql::parser::Statement as SqlStatement;
 use datafusion::sql::sqlparser::ast::{ColumnOption, Expr};
-use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::keywords::Keyword;
-use datafusion::sql::sqlparser::parser::Parser;
 use datafusion::sql::sqlparser::tokenizer::{Location, Token, TokenWithSpan};
 
 use super::defaults::parse_expression;
-use super::parse::{RECURSION_LIMIT, tokenize, tree};
+use super::parse::tree;
 use super::show::quoted_text;
+use crate::dialect::{self, tokenize};
 use crate::error::{Error, Result};
 
 /// A whole statement, without comments before and semicolons after it.
@@ -89,8 +88,7 @@ impl Defaults {
     pub(super) fn of(sql: &str) -> Result<Self> {
         let mut words = Words::of(sql)?;
         let tokens = std::mem::take(&mut words.tokens);
-        let dialect = GenericDialect {};
-        let mut parser = Parser::new(&dialect).with_recursion_limit(RECURSION_LIMIT).with_tokens_with_locations(tokens);
+        let mut parser = dialect::parser(tokens);
         let mut found = Vec::new();
         while parser.peek_token_ref().token != Token::EOF {
             if !is_keyword(parser.peek_token_ref(), Keyword::DEFAULT) {

@@ -59,6 +59,8 @@ fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
     rules.insert(at, Arc::new(JoinOrder));
     // Before lists are compared with each other.
     rules.insert(0, Arc::new(crate::floats::OneZero));
+    // Before its zeros are looked for.
+    rules.insert(0, Arc::new(crate::literals::NearestFloat));
     rules
 }
 

@@ -65,11 +65,28 @@ impl PhysicalOptimizerRule for CheckedPushdown {
             Ok(TreeNodeRecursion::Continue)
         })?;
         match self.phase {
-            _ if !ambiguous => self.inner.optimize(plan, config),
-            FilterPushdownPhase::Post if !foreign => take_back(self.inner.optimize(plan, config)?),
+            FilterPushdownPhase::Pre if !ambiguous => self.inner.optimize(plan, config),
+            FilterPushdownPhase::Post if !ambiguous => without_nested_bounds(self.inner.optimize(plan, config)?),
+            FilterPushdownPhase::Post if !foreign => {
+                without_nested_bounds(take_back(self.inner.optimize(plan, config)?)?)
+            }
             _ => Ok(plan),
         }
     }
+}
+
+/// Takes their run-time filters from joins on nested keys: they compute the bounds of the keys for them, and maps have none.
+fn without_nested_bounds(plan: Plan) -> Result<Plan> {
+    plan.transform_up(|node| {
+        let Some(join) = node.downcast_ref::<HashJoinExec>() else { return Ok(Transformed::no(node)) };
+        let schema = join.left().schema();
+        let nested = |key: &Expr| key.data_type(&schema).is_ok_and(|data_type| data_type.is_nested());
+        if node.dynamic_expressions_produced().is_empty() || !join.on().iter().any(|(key, _)| nested(key)) {
+            return Ok(Transformed::no(node));
+        }
+        Ok(Transformed::yes(join.builder().reset_state().build_exec()?))
+    })
+    .data()
 }
 
 /// Leaves that take no filters.

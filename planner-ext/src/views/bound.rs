@@ -13,18 +13,13 @@ use datafusion::logical_expr::simplify::SimplifyContext;
 use datafusion::logical_expr::{Between, BinaryExpr, Expr, ExprSchemable, Operator, Volatility, lit, not};
 use datafusion::optimizer::simplify_expressions::ExprSimplifier;
 use datafusion::sql::sqlparser::ast::{BinaryOperator, Expr as AstExpr, ExprWithAlias};
-use datafusion::sql::sqlparser::dialect::GenericDialect;
-use datafusion::sql::sqlparser::parser::{Parser, ParserError};
-use datafusion::sql::sqlparser::tokenizer::Token;
 use terrace_tier_store::table::TableDefinition;
 
 use super::definition::Definition;
 use super::formula::Formula;
 use super::term::{is_comparison, is_deterministic};
+use crate::dialect;
 use crate::error::{Error, ErrorKind, Result};
-
-/// How deep conditions may nest.
-const RECURSION_LIMIT: usize = 128;
 
 /// One of the conditions that all rows of a view fulfil.
 #[derive(Debug, Clone)]
@@ -64,7 +59,7 @@ impl BoundView {
         let binder = Binder::new(definition, table, state)?;
         let (mut conjuncts, mut exprs, mut texts) = (Vec::new(), Vec::new(), Vec::new());
         let (mut used, mut moving) = (BTreeSet::new(), false);
-        for condition in split(parse(&definition.predicate)?) {
+        for condition in split(dialect::expression("WHERE", &definition.predicate)?) {
             let written = condition.to_string();
             let (expr, moves) = binder.bind(condition)?;
             moving |= moves;
@@ -131,16 +126,6 @@ impl BoundView {
             .filter(|column| !all && !self.definition.columns.iter().any(|name| name == column))
             .collect()
     }
-}
-
-fn parse(text: &str) -> Result<AstExpr> {
-    let wrong = |e: ParserError| Error::invalid(format!("WHERE {text}: {e}"));
-    let dialect = GenericDialect {};
-    let parser = Parser::new(&dialect).with_recursion_limit(RECURSION_LIMIT);
-    let mut parser = parser.try_with_sql(text).map_err(wrong)?;
-    let condition = parser.parse_expr().map_err(wrong)?;
-    parser.expect_token(&Token::EOF).map_err(wrong)?;
-    Ok(condition)
 }
 
 /// What AND joins.

@@ -1,0 +1,153 @@
+//! Functions that differ from DataFusion's: who and where one is, and repairs of types.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, make_array};
+use arrow::datatypes::{DataType, FieldRef};
+use datafusion::common::ScalarValue;
+use datafusion::common::config::ConfigOptions;
+use datafusion::error::Result as PlanResult;
+use datafusion::execution::registry::FunctionRegistry;
+use datafusion::execution::session_state::SessionState;
+use datafusion::logical_expr::simplify::{ExprSimplifyResult, SimplifyContext};
+use datafusion::logical_expr::udf_eq::UdfEq;
+use datafusion::logical_expr::{
+    ColumnarValue, Documentation, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
+    Volatility,
+};
+
+use super::CATALOG;
+use crate::error::Result;
+
+/// Who opened a session; an extension of its configuration.
+pub(super) struct SessionUser(pub(super) String);
+
+/// Repairs functions of DataFusion; once per engine.
+pub(super) fn repair(state: &mut SessionState) -> Result<()> {
+    for name in
+        ["to_timestamp", "to_timestamp_seconds", "to_timestamp_millis", "to_timestamp_micros", "to_timestamp_nanos"]
+    {
+        let inner = UdfEq::from(Arc::clone(state.udf(name)?.inner()));
+        state.register_udf(Arc::new(ScalarUDF::new_from_impl(AsAnnounced { inner })))?;
+    }
+    Ok(())
+}
+
+/// Gives functions what the configuration of the session says: time zone, user, schema.
+pub(super) fn configure(state: &mut SessionState) -> Result<()> {
+    let options = Arc::clone(state.config_options());
+    let functions = state.scalar_functions().values();
+    let changed: Vec<ScalarUDF> = functions.filter_map(|f| f.inner().with_updated_config(&options)).collect();
+    for function in changed {
+        state.register_udf(Arc::new(function))?;
+    }
+    let user = state.config().get_extension::<SessionUser>().map(|user| user.0.clone());
+    let version =
+        format!("Terrace {}, {} on {}", env!("CARGO_PKG_VERSION"), std::env::consts::ARCH, std::env::consts::OS);
+    for (name, value) in [
+        ("version", Some(version)),
+        ("current_user", user.clone()),
+        ("session_user", user),
+        ("current_catalog", Some(CATALOG.to_owned())),
+        ("current_database", Some(CATALOG.to_owned())),
+        ("current_schema", Some(options.catalog.default_schema.clone())),
+    ] {
+        // An immutable function may stand in the condition of a hot view, where it would have the value of one session.
+        let signature = Signature::nullary(Volatility::Stable);
+        state.register_udf(Arc::new(ScalarUDF::new_from_impl(Constant { name, value, signature })))?;
+    }
+    Ok(())
+}
+
+/// A function without arguments whose value the session decides.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Constant {
+    name: &'static str,
+    value: Option<String>,
+    signature: Signature,
+}
+
+impl ScalarUDFImpl for Constant {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _: &[DataType]) -> PlanResult<DataType> {
+        Ok(DataType::Utf8)
+    }
+
+    fn invoke_with_args(&self, _: ScalarFunctionArgs) -> PlanResult<ColumnarValue> {
+        Ok(ColumnarValue::Scalar(ScalarValue::Utf8(self.value.clone())))
+    }
+}
+
+/// The same instants with the time zone of another type; a cast would take them for local times.
+fn of_type(array: ArrayRef, wanted: &DataType) -> PlanResult<ArrayRef> {
+    match (array.data_type(), wanted) {
+        (DataType::Timestamp(has, None), DataType::Timestamp(wants, Some(_))) if has == wants => {
+            Ok(make_array(array.to_data().into_builder().data_type(wanted.clone()).build()?))
+        }
+        _ => Ok(array),
+    }
+}
+
+/// `to_timestamp` with a format: over columns it forgets the time zone that its type has
+/// (`handle_multiple` of datafusion-functions, `src/datetime/common.rs`).
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct AsAnnounced {
+    inner: UdfEq<Arc<dyn ScalarUDFImpl>>,
+}
+
+impl ScalarUDFImpl for AsAnnounced {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn signature(&self) -> &Signature {
+        self.inner.signature()
+    }
+
+    fn return_type(&self, types: &[DataType]) -> PlanResult<DataType> {
+        self.inner.return_type(types)
+    }
+
+    fn return_field_from_args(&self, args: ReturnFieldArgs<'_>) -> PlanResult<FieldRef> {
+        self.inner.return_field_from_args(args)
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> PlanResult<ColumnarValue> {
+        let announced = args.return_field.data_type().clone();
+        Ok(match self.inner.invoke_with_args(args)? {
+            ColumnarValue::Array(array) => ColumnarValue::Array(of_type(array, &announced)?),
+            ColumnarValue::Scalar(value) => {
+                let one = of_type(value.to_array()?, &announced)?;
+                ColumnarValue::Scalar(ScalarValue::try_from_array(&one, 0)?)
+            }
+        })
+    }
+
+    fn with_updated_config(&self, config: &ConfigOptions) -> Option<ScalarUDF> {
+        let inner = UdfEq::from(Arc::clone(self.inner.with_updated_config(config)?.inner()));
+        Some(ScalarUDF::new_from_impl(Self { inner }))
+    }
+
+    fn aliases(&self) -> &[String] {
+        self.inner.aliases()
+    }
+
+    fn simplify(&self, args: Vec<Expr>, info: &SimplifyContext) -> PlanResult<ExprSimplifyResult> {
+        self.inner.simplify(args, info)
+    }
+
+    fn coerce_types(&self, types: &[DataType]) -> PlanResult<Vec<DataType>> {
+        self.inner.coerce_types(types)
+    }
+
+    fn documentation(&self) -> Option<&Documentation> {
+        self.inner.documentation()
+    }
+}
