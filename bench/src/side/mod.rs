@@ -7,6 +7,7 @@ pub mod datafusion;
 pub mod device;
 pub mod disk;
 pub mod keys;
+pub mod leaf;
 pub mod micro;
 pub mod order_line;
 pub mod quality;
