@@ -16,6 +16,7 @@ mod peers;
 mod queries;
 mod read_gaps;
 mod restart;
+mod round_trips;
 mod simulation;
 mod solver;
 mod solver_quality;
@@ -235,6 +236,12 @@ pub const ALL: &[Experiment] = &[
         figure: "-",
         about: "TPC-H at five drawn DRAM budgets, against the times predicted while all lay in DRAM",
         run: advisor::run,
+    },
+    Experiment {
+        name: "round-trips",
+        figure: "P16",
+        about: "SELECT 1 and a point query over one ADBC connection, against a bare server with canned answers",
+        run: round_trips::run,
     },
     Experiment {
         name: "restart",
