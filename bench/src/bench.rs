@@ -10,7 +10,7 @@ use crate::child::Child;
 use crate::data::Dataset;
 use crate::environment::Environment;
 use crate::error::{Error, Result};
-use crate::row::{RawSample, Row, Sample};
+use crate::row::{RawSample, Row, Sample, Verdict};
 use crate::side::{SideSpec, Workload};
 use crate::statistics::{median, spread};
 
@@ -26,6 +26,14 @@ pub struct Target {
 }
 
 impl Target {
+    /// No figure asks for a reach: the row is published as it is.
+    pub const OPEN: Self = Self { reach: 0.0, goal: 0.0, higher_is_better: true };
+
+    /// What may be called done, where a figure says so.
+    pub fn reach(self) -> Option<f64> {
+        (self.reach > 0.0).then_some(self.reach)
+    }
+
     /// Smaller is better.
     pub const fn below(reach: f64, goal: f64) -> Self {
         Self { reach, goal, higher_is_better: false }
@@ -48,7 +56,7 @@ pub struct Finding<'a> {
     pub values: &'a [f64],
     /// What it is held against.
     pub target: Target,
-    /// Further parameters, an object.
+    /// Further parameters, an object; `undecided` says why the row could not have missed its reach.
     pub params: Value,
 }
 
@@ -70,7 +78,7 @@ pub struct Bench {
     pub scale: Option<f64>,
     /// What rows begin with where several scales run.
     pub label: String,
-    /// Whether all must end within [`Bench::QUICK`].
+    /// Whether small data and few rounds will do; after [`Bench::QUICK`] each experiment measures one.
     pub quick: bool,
     /// Measured rounds of a comparison.
     pub runs: usize,
@@ -88,13 +96,15 @@ pub struct Bench {
     pub raw: Vec<RawSample>,
     /// All drawings.
     pub pictures: Vec<Picture>,
+    /// What has no rows because something outside of this crate is missing.
+    pub left_out: Vec<String>,
     environment: Arc<Environment>,
     experiment: (&'static str, &'static str),
     until: Instant,
 }
 
 impl Bench {
-    /// The time of a quick run, with some seconds to spare for the last step.
+    /// The time in which a quick run measures more than one round.
     pub const QUICK: Duration = Duration::from_secs(43);
 
     /// A run that keeps its data in `data_dir`.
@@ -115,6 +125,7 @@ impl Bench {
             rows,
             raw,
             pictures: Vec::new(),
+            left_out: Vec::new(),
             environment,
             experiment,
             until,
@@ -191,31 +202,44 @@ impl Bench {
         if let Value::Object(further) = result.params {
             params.extend(further);
         }
+        let (ratio, spread) = (median(result.values), spread(result.values));
+        let verdict = match params.contains_key("undecided") {
+            true => Verdict::NotDecided,
+            false => Verdict::of(ratio, spread, result.target),
+        };
         let row = Row {
             experiment: self.experiment.0.to_owned(),
             figure: self.experiment.1.to_owned(),
             side_a: result.sides.0.to_owned(),
             side_b: result.sides.1.to_owned(),
-            ratio: median(result.values),
-            spread: spread(result.values),
+            ratio,
+            spread,
             reach: result.target.reach,
             goal: result.target.goal,
             higher_is_better: result.target.higher_is_better,
+            verdict,
             params,
             environment: Arc::clone(&self.environment),
         };
         let sign = if row.higher_is_better { ">=" } else { "<=" };
-        let word = if row.is_within_reach() { "ok" } else { "short" };
         println!(
-            "{:<16}{:<5}{:<34}{:>10.4}  +-{:<5.0}%  {sign} {:<8}{word}",
+            "{:<16}{:<5}{:<34}{:>10.4}  +-{:<5.0}%  {sign} {:<8}{}",
             row.experiment,
             row.figure,
             row.what(),
             row.ratio,
             row.spread * 50.0,
-            row.reach
+            row.reach,
+            row.verdict.words()
         );
         self.rows.push(row);
+    }
+
+    /// Says what is left out and why; the run ends with an error that names it.
+    pub fn leave_out(&mut self, what: &str, why: &str) {
+        let name = [self.experiment.0, what].join(" ").trim_end().to_owned();
+        eprintln!("{name} is left out: {why}");
+        self.left_out.push(name);
     }
 
     /// Shows a drawing in the report.

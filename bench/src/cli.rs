@@ -22,7 +22,7 @@ Examples:
   terrace-bench run P1                               TPC-H in DRAM against DataFusion's memory tables
   terrace-bench run tpch-duckdb --scale 5 --json duckdb.json
   terrace-bench run P3 P7 P8 --scale 1,10 --report report/
-  terrace-bench run all --quick --report report/     everything, small, in about a minute
+  terrace-bench run all --quick --report report/     everything, small: the order of magnitude only
 "
 )]
 struct Cli {
@@ -34,7 +34,7 @@ struct Cli {
 enum Command {
     /// Show the experiments and the figures they measure
     List,
-    /// Run experiments
+    /// Run experiments; ends with an error when one failed or was left out
     Run(RunOptions),
     /// One side of an experiment; started by `run`
     #[command(hide = true)]
@@ -52,7 +52,7 @@ struct RunOptions {
     /// Scale factor of TPC-H, instead of the one that each figure asks for; several run one after the other
     #[arg(long, value_name = "SF[,SF..]", value_delimiter = ',')]
     scale: Vec<f64>,
-    /// Small data and few runs: all together end in about a minute, and show the order of magnitude only
+    /// Small data, and one round where time is short: shows the order of magnitude only
     #[arg(long)]
     quick: bool,
     /// Measured rounds, after one to warm up
@@ -111,13 +111,9 @@ fn run_experiments(options: &RunOptions) -> Result<()> {
         bench.scale = *scale;
         bench.label = scale.filter(|_| scales.len() > 1).map_or_else(String::new, |scale| format!("SF {scale}: "));
         bench.begin(experiment.name, experiment.figure, Instant::now() + left);
-        if options.quick && number > 0 && left.as_millis() < 500 {
-            eprintln!("{}: no time left in a quick run", experiment.name);
-            continue;
-        }
         match (experiment.run)(&mut bench) {
             Ok(()) => {}
-            Err(Error::Missing(what)) if all.len() > 1 => eprintln!("{} is left out: {what}", experiment.name),
+            Err(Error::Missing(why)) => bench.leave_out("", &why),
             Err(error) => {
                 eprintln!("{} failed: {error}", experiment.name);
                 failed.push(experiment.name);
@@ -131,8 +127,28 @@ fn run_experiments(options: &RunOptions) -> Result<()> {
     if let Some(folder) = &options.report {
         report::write(folder, &bench)?;
     }
-    match failed.is_empty() {
-        true => Ok(()),
-        false => Err(Error::failed(format!("failed: {}", failed.join(", ")))),
+    outcome(&failed, &bench.left_out)
+}
+
+/// An error that names the experiments without figures: whoever asked for them has to see that they are missing.
+fn outcome(failed: &[&str], left_out: &[String]) -> Result<()> {
+    let lists = [("failed", failed.join(", ")), ("left out", left_out.join(", "))];
+    let lists: Vec<_> = lists.iter().filter(|(_, names)| !names.is_empty()).collect();
+    let lists: Vec<String> = lists.iter().map(|(what, names)| format!("{what}: {names}")).collect();
+    if lists.is_empty() { Ok(()) } else { Err(Error::failed(lists.join("; "))) }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn what_was_left_out_is_an_error_as_what_failed_is() {
+        assert!(outcome(&[], &[]).is_ok());
+        let left_out = ["ycsb".to_owned(), "access-methods on a slowed disk".to_owned()];
+        assert_eq!(outcome(&[], &left_out[..1]).unwrap_err().to_string(), "left out: ycsb");
+        let both = outcome(&["moves"], &left_out).unwrap_err().to_string();
+        assert_eq!(both, "failed: moves; left out: ycsb, access-methods on a slowed disk");
     }
 }

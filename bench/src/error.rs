@@ -1,4 +1,4 @@
-//! What can go wrong in a benchmark. A missing peer is told apart: `run all` goes on without it.
+//! What can go wrong in a benchmark. A missing peer is told apart: `run` goes on without it and names it at the end.
 
 use std::path::Path;
 

@@ -6,13 +6,13 @@ use std::path::Path;
 
 use crate::bench::{Bench, Picture};
 use crate::error::{Error, Result};
-use crate::row::Row;
+use crate::row::{Row, Verdict};
 
 const STYLE: &str = "\
-:root{color-scheme:light dark;--ok:#2f7d4f;--short:#b4552d;--line:#8884}body{font:15px/1.5 system-ui,sans-serif;\
+:root{color-scheme:light dark;--ok:#2f7d4f;--short:#b4552d;--open:#7a7a7a;--line:#8884}body{font:15px/1.5 system-ui,sans-serif;\
 max-width:1100px;margin:2em auto;padding:0 1em}h2{margin-top:2em}table{border-collapse:collapse;width:100%}\
 td,th{padding:.25em .6em;text-align:right;border-bottom:1px solid var(--line);font-variant-numeric:tabular-nums}\
-td:nth-child(-n+3),th:nth-child(-n+3){text-align:left}.ok{color:var(--ok)}.short{color:var(--short)}\
+td:nth-child(-n+3),th:nth-child(-n+3){text-align:left}.ok{color:var(--ok)}.short{color:var(--short)}.open{color:var(--open)}\
 svg{width:100%;height:auto;margin:1em 0}svg text{fill:currentColor;font:12px system-ui,sans-serif}\
 dt{font-weight:600}dd{margin:0 0 .3em 0}.plot{overflow-x:auto}";
 
@@ -36,7 +36,8 @@ fn page(bench: &Bench) -> String {
         "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">\
          <title>Terrace benchmarks</title><style>{STYLE}</style><h1>Terrace benchmarks</h1>\
          <p>Each ratio is side A over side B, measured in turn on this machine: median over the runs. The spread is \
-         (largest - smallest) / median. In the plots, the full line is the reach, the dashed line the goal.</p>"
+         (largest - smallest) / median. A row is not decided where the spread is larger than the distance of the ratio \
+         from the reach, as a share of the ratio. In the plots, the full line is the reach, the dashed line the goal.</p>"
     );
     let machine = bench.environment();
     let versions: Vec<String> = machine.versions.iter().map(|(name, version)| format!("{name} {version}")).collect();
@@ -87,11 +88,11 @@ fn section(html: &mut String, first: &Row, rows: &[Row]) {
     );
     plot(html, rows);
     html.push_str(
-        "</div><table><tr><th>what<th>figure<th>parameters<th>A / B<th>spread<th>reach<th>goal<th>within reach</tr>",
+        "</div><table><tr><th>what<th>figure<th>parameters<th>A / B<th>spread<th>reach<th>goal<th>verdict</tr>",
     );
     for row in rows {
         let sign = if row.higher_is_better { "&ge;" } else { "&le;" };
-        let (class, word) = if row.is_within_reach() { ("ok", "yes") } else { ("short", "no") };
+        let (class, word) = (colour(row.verdict), row.verdict.words());
         let _ = write!(
             html,
             "<tr><td>{}<td>{}<td>{}<td>{:.4}<td>{:.0} %<td>{sign} {}<td>{sign} {}<td class=\"{class}\">{word}</tr>",
@@ -105,6 +106,15 @@ fn section(html: &mut String, first: &Row, rows: &[Row]) {
         );
     }
     html.push_str("</table>");
+}
+
+/// The colour of a verdict, as the style sheet names it.
+fn colour(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Ok => "ok",
+        Verdict::Short => "short",
+        Verdict::NotDecided | Verdict::Reported => "open",
+    }
 }
 
 fn parameters(row: &Row) -> String {
@@ -129,7 +139,7 @@ fn plot(html: &mut String, rows: &[Row]) {
         let top = number as f64 * STEP + 5.0;
         let middle = top + STEP / 2.0;
         let (bar, text) = (STEP - 6.0, middle + 4.0);
-        let colour = if row.is_within_reach() { "var(--ok)" } else { "var(--short)" };
+        let colour = format!("var(--{})", colour(row.verdict));
         let (low, high) = (x(row.ratio * (1.0 - row.spread / 2.0)), x(row.ratio * (1.0 + row.spread / 2.0)));
         let _ = write!(
             html,
@@ -178,6 +188,7 @@ mod tests {
             target: Target::above(0.85, 0.95),
             params: serde_json::json!({ "scale": 1 }),
         };
+        bench.add(finding(&[0.62, 0.6, 0.58]));
         bench.add(finding(&[0.9, 0.8, 0.7]));
         bench.add(finding(&[0.9]));
         bench.draw("lines & points", "<svg>1</svg>".to_owned());
@@ -188,9 +199,10 @@ mod tests {
         assert_eq!((html.matches("<svg>1").count(), html.matches("<svg>2").count()), (1, 1));
         assert!(html.contains("a &lt;b&gt;") && html.contains("x &amp; y") && !html.contains("<b>"));
         assert!(!html.contains("http") && !html.contains("src="), "external resources");
-        assert_eq!((html.matches(">yes<").count(), html.matches(">no<").count()), (1, 1));
+        let verdicts = [">ok<", ">short<", ">not decided<"];
+        assert_eq!(verdicts.map(|verdict| html.matches(verdict).count()), [1, 1, 1]);
         let row = serde_json::to_value(&bench.rows[0]).unwrap();
-        assert_eq!(row["ratio"], 0.8);
+        assert_eq!((&row["ratio"], &row["verdict"]), (&serde_json::json!(0.6), &serde_json::json!("short")));
         let names = [
             "experiment",
             "figure",
@@ -201,6 +213,7 @@ mod tests {
             "reach",
             "goal",
             "higher_is_better",
+            "verdict",
             "params",
             "environment",
         ];

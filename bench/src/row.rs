@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::bench::Target;
 use crate::environment::Environment;
 
 /// One comparison.
@@ -28,18 +29,55 @@ pub struct Row {
     pub goal: f64,
     /// Whether larger ratios are better.
     pub higher_is_better: bool,
+    /// What the ratio says of the reach.
+    pub verdict: Verdict,
     /// What was run: `what`, scale, threads, runs, medians of both sides.
     pub params: serde_json::Map<String, serde_json::Value>,
     /// The machine.
     pub environment: Arc<Environment>,
 }
 
-impl Row {
-    /// True when the ratio is within its reach.
-    pub fn is_within_reach(&self) -> bool {
-        if self.higher_is_better { self.ratio >= self.reach } else { self.ratio <= self.reach }
+/// What a ratio says of its reach.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// Within reach.
+    Ok,
+    /// Worse than the reach.
+    Short,
+    /// The runs differ by more than the ratio lies from the reach, or the row could not have missed it.
+    NotDecided,
+    /// No figure asks for a reach.
+    Reported,
+}
+
+impl Verdict {
+    /// Of a ratio whose runs differ by `spread`, as a share of it. The margin is how far the ratio lies from the reach, as a
+    /// share of the ratio too.
+    pub fn of(ratio: f64, spread: f64, target: Target) -> Self {
+        let Some(reach) = target.reach() else { return Self::Reported };
+        let margin = (ratio - reach).abs() / ratio.abs();
+        let reached = if target.higher_is_better { ratio >= reach } else { ratio <= reach };
+        match reached {
+            _ if spread > margin => Self::NotDecided,
+            true => Self::Ok,
+            // Not a number is within no reach.
+            false => Self::Short,
+        }
     }
 
+    /// For people.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Short => "short",
+            Self::NotDecided => "not decided",
+            Self::Reported => "reported",
+        }
+    }
+}
+
+impl Row {
     /// What was run, for people.
     pub fn what(&self) -> &str {
         self.params.get("what").and_then(serde_json::Value::as_str).unwrap_or("")
@@ -87,4 +125,25 @@ pub struct RawSample {
     /// The answer.
     #[serde(flatten)]
     pub sample: Sample,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_spread_above_the_margin_decides_nothing() {
+        let below = Target::below(1.0, 0.5);
+        assert_eq!(Verdict::of(0.4, 0.2, below), Verdict::Ok);
+        assert_eq!(Verdict::of(1.3, 0.2, below), Verdict::Short);
+        assert_eq!(Verdict::of(0.9, 0.2, below), Verdict::NotDecided);
+        assert_eq!(Verdict::of(1.1, 0.2, below), Verdict::NotDecided);
+        assert_eq!(Verdict::of(1.0, 0.0, below), Verdict::Ok);
+        let above = Target::above(0.85, 0.95);
+        assert_eq!(Verdict::of(0.7, 0.05, above), Verdict::Short);
+        assert_eq!(Verdict::of(0.86, 0.05, above), Verdict::NotDecided);
+        assert_eq!(Verdict::of(0.95, 0.05, above), Verdict::Ok);
+        assert_eq!(Verdict::of(7.0, 9.0, Target::OPEN), Verdict::Reported);
+        assert_eq!(Verdict::of(f64::NAN, 0.0, below), Verdict::Short);
+    }
 }

@@ -1,8 +1,14 @@
-//! A real `terrace serve` for experiments: started on a data directory, asked by its own `terrace sql`, watched in /proc.
+//! A real `terrace serve` for experiments: started on a data directory, asked over Flight SQL and HTTP, watched in /proc.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child as Process, Command, Stdio};
 use std::time::{Duration, Instant};
+
+use arrow::array::{Array, Float64Array};
+use arrow::datatypes::DataType;
+use serde_json::json;
+use terrace_server::client::{Client, Connection};
+use terrace_server::http_client::HttpConnection;
 
 use crate::error::{Error, Result};
 use crate::row::Sample;
@@ -20,7 +26,9 @@ fn program() -> Result<PathBuf> {
 /// A command without variables of this tool, which the server would take for its configuration.
 fn command(program: &Path) -> Command {
     let mut command = Command::new(program);
-    command.env_remove("TERRACE_BIN").env_remove("TERRACE_BENCH_PYTHON").env_remove("TERRACE_BENCH_NO_COUNTERS");
+    for name in ["TERRACE_BIN", "TERRACE_BENCH_PYTHON", "TERRACE_BENCH_NO_COUNTERS", "TERRACE_BENCH_POSTGRES"] {
+        command.env_remove(name);
+    }
     command
 }
 
@@ -30,6 +38,7 @@ pub struct Server {
     program: PathBuf,
     process: Process,
     url: String,
+    http_addr: String,
 }
 
 impl Server {
@@ -37,6 +46,8 @@ impl Server {
     pub fn start(data_dir: &Path, arguments: &[&str]) -> Result<Self> {
         let program = program()?;
         let ready = data_dir.join("ready.json");
+        // One that was killed left its own.
+        let _ = std::fs::remove_file(&ready);
         let process = command(&program)
             .args(["serve", "--flight-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0"])
             .args(arguments)
@@ -47,17 +58,19 @@ impl Server {
             .stdout(Stdio::null())
             .spawn()
             .map_err(Error::path("start", &program))?;
-        let mut server = Self { program, process, url: String::new() };
+        let mut server = Self { program, process, url: String::new(), http_addr: String::new() };
         let deadline = Instant::now() + Duration::from_secs(30);
         while Instant::now() < deadline {
             if let Ok(text) = std::fs::read_to_string(&ready)
                 && let Ok(value) = serde_json::from_str::<serde_json::Value>(&text)
                 && let Some(address) = value.get("flight").and_then(serde_json::Value::as_str)
+                && let Some(http_addr) = value.get("http").and_then(serde_json::Value::as_str)
             {
+                server.http_addr = http_addr.to_owned();
                 server.url = format!("grpc://{address}");
                 return Ok(server);
             }
-            std::thread::sleep(Duration::from_millis(20));
+            std::thread::sleep(Duration::from_millis(5));
         }
         Err(Error::failed("the server was not ready within 30 s"))
     }
@@ -76,6 +89,80 @@ impl Server {
             .status()
             .map_err(Error::path("start", &self.program))?;
         if status.success() { Ok(()) } else { Err(Error::failed(format!("the statements failed: {status}"))) }
+    }
+
+    /// The first value of a query's first row, as a number; `NaN` where there is none.
+    pub fn number(&self, sql: &str) -> Result<f64> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(Error::io("cannot start a runtime"))?;
+        let batches = runtime.block_on(async {
+            let connection = Connection { url: self.url.clone(), user: None, password: None };
+            Client::connect(&connection).await?.query(sql).await
+        })?;
+        let Some(batch) = batches.iter().find(|batch| batch.num_rows() > 0) else { return Ok(f64::NAN) };
+        let values = arrow::compute::cast(batch.column(0), &DataType::Float64)?;
+        let values = values.as_any().downcast_ref::<Float64Array>();
+        Ok(values.filter(|values| values.is_valid(0)).map_or(f64::NAN, |values| values.value(0)))
+    }
+
+    /// Runs one epoch to its end.
+    pub fn run_epoch(&self) -> Result<()> {
+        let http = HttpConnection { http_addr: self.http_addr.clone(), user: None, password: None };
+        http.request("POST", "/api/v1/epochs", Some(&json!({ "dry_run": false })))?;
+        Ok(())
+    }
+
+    /// Bytes that lie on a tier.
+    pub fn placed_bytes(&self, tier: &str) -> Result<f64> {
+        self.number(&format!("SELECT placed_bytes FROM system.tiers WHERE tier = '{tier}'"))
+    }
+
+    /// Brings tables to DRAM and keeps them there.
+    pub fn hold_in_dram(&self, tables: &[&str]) -> Result<()> {
+        for table in tables {
+            self.statement(&format!("ALTER TABLE {table} PIN TO dram"))?;
+        }
+        self.run_epoch()?;
+        self.check_in_dram()
+    }
+
+    /// Fails when a segment lies elsewhere than in DRAM.
+    pub fn check_in_dram(&self) -> Result<()> {
+        match self.number("SELECT count(*) FROM system.segments WHERE tier <> 'dram'")? {
+            0.0 => Ok(()),
+            count => {
+                Err(Error::failed(format!("{count} segments of a server that should hold all in DRAM lie elsewhere")))
+            }
+        }
+    }
+
+    /// Runs one statement.
+    pub fn statement(&self, sql: &str) -> Result<()> {
+        let output = command(&self.program)
+            .args(["sql", "--url", &self.url, "--format", "csv", sql])
+            .output()
+            .map_err(Error::path("start", &self.program))?;
+        if output.status.success() {
+            return Ok(());
+        }
+        Err(Error::failed(format!("'{sql}' failed: {}", String::from_utf8_lossy(&output.stderr).trim())))
+    }
+
+    /// Ends it as a supervisor does, and waits for the end.
+    pub fn stop(mut self) -> Result<()> {
+        // SAFETY: the call takes numbers only; the process is ours and not yet waited for, so its number is still its own.
+        let sent = unsafe { libc::kill(self.process.id() as i32, libc::SIGTERM) };
+        if sent != 0 {
+            return Err(Error::io("cannot stop the server")(std::io::Error::last_os_error()));
+        }
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while Instant::now() < deadline {
+            if self.process.try_wait().map_err(Error::io("cannot wait for the server"))?.is_some() {
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Err(Error::failed("the server did not end within 60 s"))
     }
 
     /// Its resident memory, now and at its peak, and bytes it wrote to disk.

@@ -172,13 +172,25 @@ def test_tier_bytes_equal_the_system_table(prometheus, server):
 
 
 def test_errors_and_answers_are_counted_apart(prometheus, server):
-    def counted(outcome):
+    def counted():
         text = get(server.http + "/metrics")
-        return int(re.search(rf'statements_total\{{kind="query",outcome="{outcome}"\}} (\d+)', text)[1])
+        found = re.findall(r'statements_total\{kind="query",outcome="(\w+)"\} (\d+)', text)
+        return {outcome: int(count) for outcome, count in found}
 
-    done = counted("done")
+    def counted_once_more(before, outcome):
+        expected = before | {outcome: before[outcome] + 1}
+        wait(f"one more {outcome}", lambda: counted()[outcome] > before[outcome], 10)
+        assert counted() == expected
+        return expected
+
+    before = counted()
     server.sql("SELECT 1")
-    wait("the statement is counted", lambda: counted("done") == done + 1, 10)
+    before = counted_once_more(before, "done")
+    # One is refused by the planner, one fails while it runs.
+    server.sql("SELECT nothing FROM lineitem", check=False)
+    before = counted_once_more(before, "failed")
+    server.sql("SELECT CAST(l_comment AS INT) FROM lineitem", check=False)
+    counted_once_more(before, "failed")
 
 
 @pytest.mark.parametrize("path", ["/metrics", "/metrics/segments", "/metrics/segments?limit=7"])

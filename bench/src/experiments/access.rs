@@ -31,7 +31,7 @@ const DEPTH: usize = 32;
 /// Rounds at most: with more of them it would take longer than three minutes.
 const RUNS: usize = 3;
 /// A comparison that nothing depends on.
-const OPEN: Target = Target::above(0.0, 0.0);
+const OPEN: Target = Target::OPEN;
 /// Speeds of a slowed disk: its name, bytes/s, reads/s.
 const SPEEDS: [(&str, u64, u64); 2] = [("SATA", 500_000_000, 75_000), ("disk", 150_000_000, 150)];
 
@@ -72,21 +72,23 @@ pub fn run(bench: &mut Bench) -> Result<()> {
         })
     };
     let in_memory = plain(bench, &mut start()?)?;
-    leave_out(under_pressure(bench, file_bytes, &in_memory, &start), "with less memory")?;
+    let done = under_pressure(bench, file_bytes, &in_memory, &start);
+    leave_out(bench, done, "with less memory")?;
     for speed in SPEEDS {
         if bench.quick && speed.0 != "SATA" {
             continue;
         }
-        leave_out(slowed(bench, speed, &start), &format!("on a disk slowed to {}", speed.0))?;
+        let done = slowed(bench, speed, &start);
+        leave_out(bench, done, &format!("on a disk slowed to {}", speed.0))?;
     }
     Ok(())
 }
 
 /// Limits that this machine cannot set take their rows with them, and nothing else.
-fn leave_out(done: Result<()>, rows: &str) -> Result<()> {
+fn leave_out(bench: &mut Bench, done: Result<()>, rows: &str) -> Result<()> {
     match done {
-        Err(Error::Missing(what)) => {
-            eprintln!("access-methods: rows {rows} are left out: {what}");
+        Err(Error::Missing(why)) => {
+            bench.leave_out(rows, &why);
             Ok(())
         }
         done => done,

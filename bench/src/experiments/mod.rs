@@ -16,6 +16,7 @@ mod peers;
 mod queries;
 mod read_gaps;
 mod restart;
+mod round_trips;
 mod simulation;
 mod solver;
 mod solver_quality;
@@ -47,14 +48,20 @@ pub const ALL: &[Experiment] = &[
     Experiment {
         name: "tpch-memtable",
         figure: "P1",
-        about: "TPC-H, all segments in DRAM, against DataFusion's memory tables",
+        about: "TPC-H, all segments in DRAM, against DataFusion's memory tables; storage alone, with equal plans",
         run: tpch::memtable,
     },
     Experiment {
         name: "tpch-duckdb",
         figure: "P2",
-        about: "TPC-H, all segments in DRAM, against DuckDB in memory",
+        about: "TPC-H, all segments in DRAM, against the faster of DuckDB in memory and on its own file",
         run: tpch::duckdb,
+    },
+    Experiment {
+        name: "tpch-served",
+        figure: "P2w",
+        about: "the same through ADBC and a server, against the faster DuckDB in its process",
+        run: tpch::duckdb_served,
     },
     Experiment {
         name: "tpch-parquet",
@@ -137,7 +144,7 @@ pub const ALL: &[Experiment] = &[
     Experiment {
         name: "counters",
         figure: "P9",
-        about: "access counters on, against compiled out: instructions of a scan, time of TPC-H",
+        about: "access counters on, against compiled out: instructions of scans, time of TPC-H",
         run: counters::run,
     },
     Experiment {
@@ -231,9 +238,15 @@ pub const ALL: &[Experiment] = &[
         run: advisor::run,
     },
     Experiment {
+        name: "round-trips",
+        figure: "P16",
+        about: "SELECT 1 and a point query over one ADBC connection, against a bare server with canned answers",
+        run: round_trips::run,
+    },
+    Experiment {
         name: "restart",
         figure: "P17",
-        about: "process start until the first query answers, ten times the data against once",
+        about: "server start until the first query answers and the hot set is back, ten times the data against once",
         run: restart::run,
     },
 ];

@@ -18,21 +18,68 @@ pub type Rounds = Vec<Vec<(Sample, Sample)>>;
 /// Runs all queries once on each side to warm up, then in turn, round after round. Fails when a query returns another
 /// number of rows on the other side.
 pub fn rounds(bench: &mut Bench, a: &mut Child, b: &mut Child) -> Result<Rounds> {
+    rounds_of(bench, &mut [a, b], "").map(pairs)
+}
+
+/// The same with equal plans: both sides run DataFusion's own over leaves. Fails when they are not equal.
+pub fn leaf_rounds(bench: &mut Bench, a: &mut Child, b: &mut Child) -> Result<Rounds> {
+    let rounds = pairs(rounds_of(bench, &mut [a, b], "leaf ")?);
+    for (query, (ours, theirs)) in tpch::names().zip(rounds.iter().flatten()) {
+        if ours.value("plan") != theirs.value("plan") {
+            return Err(Error::failed(format!("{query}: the plans of the two sides differ")));
+        }
+    }
+    Ok(rounds)
+}
+
+/// A side against the faster of two others, query by query, by their medians. Also says for which queries that was the second.
+pub fn rounds_against_faster(
+    bench: &mut Bench,
+    a: &mut Child,
+    others: [&mut Child; 2],
+) -> Result<(Rounds, Vec<String>)> {
+    let [b, c] = others;
+    Ok(against_faster(rounds_of(bench, &mut [a, b, c], "")?))
+}
+
+fn against_faster(all: Vec<Vec<Vec<Sample>>>) -> (Rounds, Vec<String>) {
+    let median_ms = |query: usize, side: usize| {
+        let of = |round: &Vec<Vec<Sample>>| Some(round.get(query)?.get(side)?.ms);
+        median(&all.iter().filter_map(of).collect::<Vec<_>>())
+    };
+    let second: Vec<bool> = (0..tpch::QUERIES.len()).map(|query| median_ms(query, 2) < median_ms(query, 1)).collect();
+    let names = tpch::names().zip(&second).filter(|(_, second)| **second).map(|(name, _)| name).collect();
+    let choose = |(mut samples, second): (Vec<Sample>, &bool)| {
+        samples.remove(if *second { 1 } else { 2 });
+        samples
+    };
+    let chosen = all.into_iter().map(|round| round.into_iter().zip(&second).map(choose).collect());
+    (pairs(chosen.collect()), names)
+}
+
+fn pairs(rounds: Vec<Vec<Vec<Sample>>>) -> Rounds {
+    let pair = |samples: Vec<Sample>| <[Sample; 2]>::try_from(samples).ok().map(|[a, b]| (a, b));
+    rounds.into_iter().map(|round| round.into_iter().filter_map(pair).collect()).collect()
+}
+
+/// Samples per round, query and side; a query is asked for by its name behind `prefix`.
+fn rounds_of(bench: &mut Bench, sides: &mut [&mut Child], prefix: &str) -> Result<Vec<Vec<Vec<Sample>>>> {
     let mut rounds = Vec::new();
     let mut warm = true;
     while warm || bench.another(rounds.len()) {
         let mut round = Vec::new();
         for query in tpch::names() {
-            let pair = match warm {
-                true => (a.ask(&query)?, b.ask(&query)?),
-                false => (bench.ask(a, &query)?, bench.ask(b, &query)?),
-            };
-            if pair.0.value("rows") != pair.1.value("rows") {
-                let (a_rows, b_rows) = (pair.0.value("rows"), pair.1.value("rows"));
-                let (a, b) = (a.name(), b.name());
-                return Err(Error::failed(format!("{query}: {a} returns {a_rows} rows, {b} returns {b_rows}")));
+            let op = format!("{prefix}{query}");
+            let mut samples: Vec<Sample> = Vec::new();
+            for side in &mut *sides {
+                samples.push(if warm { side.ask(&op)? } else { bench.ask(side, &op)? });
             }
-            round.push(pair);
+            let rows: Vec<f64> = samples.iter().map(|sample| sample.value("rows")).collect();
+            if rows.iter().any(|count| Some(count) != rows.first()) {
+                let names: Vec<&str> = sides.iter().map(|side| side.name()).collect();
+                return Err(Error::failed(format!("{query}: {} return {rows:?} rows", names.join(", "))));
+            }
+            round.push(samples);
         }
         if !warm {
             rounds.push(round);
@@ -148,4 +195,24 @@ pub fn check_resident(rounds: &Rounds, side: impl Fn(&(Sample, Sample)) -> &Samp
     }
     let message = format!("a side that should hold all in memory read {cold} bytes from disk while it was measured");
     Err(Error::failed(message))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_peer_of_a_query_is_the_one_with_the_smaller_median() {
+        let round = |times: [[f64; 3]; 2]| times.map(|sides| sides.map(Sample::new).to_vec()).to_vec();
+        // One fast round of the slower peer changes nothing.
+        let all = vec![
+            round([[1.0, 2.0, 3.0], [1.0, 9.0, 4.0]]),
+            round([[1.0, 2.0, 1.0], [1.0, 8.0, 4.0]]),
+            round([[1.0, 2.0, 3.0], [1.0, 1.0, 4.0]]),
+        ];
+        let (rounds, second) = against_faster(all);
+        let peers: Vec<Vec<f64>> = rounds.iter().map(|round| round.iter().map(|(_, b)| b.ms).collect()).collect();
+        assert_eq!(peers, [[2.0, 4.0], [2.0, 4.0], [2.0, 4.0]]);
+        assert_eq!(second, ["q2"]);
+    }
 }

@@ -37,7 +37,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
                 None => None,
                 Some(Ok(limit)) => Some(limit),
                 Some(Err(Error::Missing(what))) => {
-                    eprintln!("  a disk slowed to {name} is left out: {what}");
+                    bench.leave_out(&format!("on a disk slowed to {name}"), &what);
                     continue;
                 }
                 Some(Err(error)) => return Err(error),

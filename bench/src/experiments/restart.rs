@@ -1,50 +1,111 @@
-//! Restart: from the start of a process until its first query over cold data has answered, for ten times the data.
+//! Restart of a real server: from the start of the process until its first query over cold data has answered, and until what
+//! lay in DRAM before lies there again, for ten times the data.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 
 use crate::bench::{Bench, Finding, Target};
-use crate::child::Child;
-use crate::data::StoreClone;
-use crate::error::Result;
+use crate::data::{StoreClone, folder_bytes};
+use crate::error::{Error, Result};
 use crate::row::Sample;
-use crate::side::SideSpec;
+use crate::server::Server;
 use crate::statistics::median;
+use crate::tpch::QUERIES;
 
-const FIRST_QUERY: &str = "sql SELECT l_orderkey, l_comment FROM lineitem LIMIT 1";
+const FIRST_QUERY: &str = "SELECT l_orderkey, l_comment FROM lineitem LIMIT 1";
+/// The share of the bytes that lay in DRAM before, from which on the hot set counts as back.
+const BACK: f64 = 0.95;
+const LIMIT: Duration = Duration::from_secs(600);
+const NAP: Duration = Duration::from_millis(50);
+
+/// A store with a hot set.
+struct Side {
+    store: StoreClone,
+    name: String,
+    arguments: Vec<String>,
+    hot_bytes: f64,
+}
 
 /// Restarts on a tenth of the data and on all of it, in turn.
 pub fn run(bench: &mut Bench) -> Result<()> {
     let large = bench.scale.unwrap_or(if bench.quick { 0.1 } else { 10.0 });
     let small = large / 10.0;
-    let stores = (bench.dataset(large)?.clone_store()?, bench.dataset(small)?.clone_store()?);
-    let (name_a, name_b) = (format!("scale {large}"), format!("scale {small}"));
-    restart(bench, &stores.0, &name_a)?;
-    restart(bench, &stores.1, &name_b)?;
-    let (mut ratios, mut a_ms, mut b_ms) = (Vec::new(), Vec::new(), Vec::new());
-    while bench.another(ratios.len()) {
-        let (a, b) = (restart(bench, &stores.0, &name_a)?, restart(bench, &stores.1, &name_b)?);
-        ratios.push(a / b);
-        a_ms.push(a);
-        b_ms.push(b);
+    let (a, b) = (Side::heated(bench, large)?, Side::heated(bench, small)?);
+    let (mut first, mut back): ([Vec<f64>; 2], [Vec<f64>; 2]) = Default::default();
+    while bench.another(first[0].len()) {
+        for (at, side) in [&a, &b].into_iter().enumerate() {
+            let sample = side.restart()?;
+            bench.keep(&side.name, "restart", sample.clone());
+            first[at].push(sample.ms);
+            back[at].push(sample.value("hot_ms"));
+        }
     }
-    bench.add(Finding {
-        sides: (&name_a, &name_b),
-        what: "start to first answer",
-        values: &ratios,
-        target: Target::below(2.0, 1.0),
-        params: json!({ "scale_a": large, "scale_b": small, "ms_a": median(&a_ms), "ms_b": median(&b_ms) }),
-    });
+    let sides = (a.name.as_str(), b.name.as_str());
+    let ratios = |[a, b]: &[Vec<f64>; 2]| a.iter().zip(b).map(|(a, b)| a / b).collect::<Vec<_>>();
+    for (what, times, target) in
+        [("start to first answer", &first, Target::below(2.0, 1.0)), ("start to hot set back", &back, Target::OPEN)]
+    {
+        bench.add(Finding {
+            sides,
+            what,
+            values: &ratios(times),
+            target,
+            params: json!({
+                "scale_a": large, "scale_b": small, "ms_a": median(&times[0]), "ms_b": median(&times[1]),
+                "hot_bytes_a": a.hot_bytes, "hot_bytes_b": b.hot_bytes,
+            }),
+        });
+    }
     Ok(())
 }
 
-fn restart(bench: &mut Bench, store: &StoreClone, name: &str) -> Result<f64> {
-    let start = Instant::now();
-    let mut child = Child::start(name, &SideSpec::terrace(store.path(), bench.threads))?;
-    let first = child.ask(FIRST_QUERY)?;
-    let ms = start.elapsed().as_secs_f64() * 1e3;
-    let sample = Sample::new(ms).with("open_ms", child.ready.ms).with("query_ms", first.ms);
-    bench.keep(name, "restart", sample);
-    Ok(ms)
+impl Side {
+    /// A store whose server ran the 22 queries twice, a tenth of its bytes in DRAM.
+    fn heated(bench: &Bench, scale: f64) -> Result<Self> {
+        let data = bench.dataset(scale)?;
+        let store = data.clone_store()?;
+        let budget = folder_bytes(&data.store().join("ssd"))? / 10;
+        let mut arguments = vec!["--dram-budget".to_owned(), budget.to_string()];
+        if bench.quick {
+            // Else as often as a server does by default.
+            arguments.extend(["--set".to_owned(), "tiering.interval=1s".to_owned()]);
+        }
+        let file = store.path().join("queries.sql");
+        std::fs::write(&file, QUERIES.join(";\n")).map_err(Error::path("write", &file))?;
+        let mut side = Self { store, name: format!("scale {scale}"), arguments, hot_bytes: 0.0 };
+        let server = side.start()?;
+        for _ in 0..2 {
+            server.sql(&file)?;
+            server.run_epoch()?;
+        }
+        side.hot_bytes = server.placed_bytes("dram")?;
+        server.stop()?;
+        if side.hot_bytes > 0.0 { Ok(side) } else { Err(Error::failed("the queries brought nothing to DRAM")) }
+    }
+
+    fn start(&self) -> Result<Server> {
+        let arguments: Vec<&str> = self.arguments.iter().map(String::as_str).collect();
+        Server::start(&self.store.path(), &arguments)
+    }
+
+    /// The time to the first answer; `hot_ms` to the hot set, with nothing asked meanwhile.
+    fn restart(&self) -> Result<Sample> {
+        let start = Instant::now();
+        let ms = || start.elapsed().as_secs_f64() * 1e3;
+        let server = self.start()?;
+        let ready_ms = ms();
+        server.number(FIRST_QUERY)?;
+        let first_ms = ms();
+        while server.placed_bytes("dram")? < BACK * self.hot_bytes {
+            if start.elapsed() > LIMIT {
+                let (name, seconds) = (&self.name, LIMIT.as_secs());
+                return Err(Error::failed(format!("{name}: the hot set was not back within {seconds} s")));
+            }
+            std::thread::sleep(NAP);
+        }
+        let sample = Sample::new(first_ms).with("ready_ms", ready_ms).with("hot_ms", ms());
+        server.stop()?;
+        Ok(sample)
+    }
 }

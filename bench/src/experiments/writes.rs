@@ -41,12 +41,13 @@ pub fn ingest(bench: &mut Bench) -> Result<()> {
     let stored = folder_bytes(&store.join("ssd"))? as f64;
     client.ask("update DROP TABLE warm")?;
     let (mut sent, mut kept) = ((Vec::new(), Vec::new()), Vec::new());
-    let (mut a_rate, mut rows_rate) = (Vec::new(), Vec::new());
+    let (mut a_rate, mut rows_rate, mut sent_bytes) = (Vec::new(), Vec::new(), 0.0);
     while bench.another(kept.len()) {
         let a = bench.ask(&mut client, &format!("ingest t{}", kept.len()))?;
         client.ask(&format!("update DROP TABLE t{}", kept.len()))?;
         let as_sent = bench.ask(&mut raw, &format!("write {}", a.value("bytes")))?;
         let as_stored = bench.ask(&mut raw, &format!("write {stored}"))?;
+        sent_bytes = a.value("bytes");
         sent.0.push(as_sent.ms / a.ms);
         sent.1.push(megabytes_per_s(&as_sent));
         kept.push(as_stored.ms / a.ms);
@@ -55,7 +56,7 @@ pub fn ingest(bench: &mut Bench) -> Result<()> {
     }
     let params = json!({
         "scale": scale, "mb_per_s_a": median(&a_rate), "rows_per_s_a": median(&rows_rate),
-        "mb_per_s_b": median(&sent.1), "stored_bytes": stored,
+        "mb_per_s_b": median(&sent.1), "sent_bytes": sent_bytes, "stored_bytes": stored,
     });
     let sides = (client.name(), raw.name());
     let target = Target::above(0.3, 0.7);

@@ -3,7 +3,9 @@
 use std::time::Instant;
 
 use arrow::array::RecordBatch;
+use arrow_flight::encode::FlightDataEncoderBuilder;
 use arrow_flight::error::FlightError;
+use futures::StreamExt;
 use terrace_server::client::{Client as Connected, Connection, Mode};
 use tokio::runtime::Runtime;
 
@@ -17,7 +19,7 @@ pub struct Client {
     runtime: Runtime,
     client: Connected,
     rows: Vec<RecordBatch>,
-    bytes: usize,
+    sent_bytes: usize,
 }
 
 impl Client {
@@ -31,8 +33,8 @@ impl Client {
         let lineitem =
             TABLES.iter().find(|t| t.name == "lineitem").ok_or_else(|| Error::failed("no table lineitem"))?;
         let rows = lineitem.generate(scale, 1, 1).collect::<std::result::Result<Vec<_>, _>>()?;
-        let bytes = rows.iter().map(RecordBatch::get_array_memory_size).sum();
-        Ok(Self { runtime, client, rows, bytes })
+        let sent_bytes = runtime.block_on(encoded_bytes(rows.clone()))?;
+        Ok(Self { runtime, client, rows, sent_bytes })
     }
 
     /// Sends all rows; acknowledged means durable.
@@ -40,7 +42,7 @@ impl Client {
         let rows = futures::stream::iter(self.rows.clone().into_iter().map(Ok::<_, FlightError>));
         let start = Instant::now();
         let stored = self.runtime.block_on(self.client.ingest(table, Mode::Create, Default::default(), rows))?;
-        Ok(Sample::new(ms_since(start)).with("rows", stored as f64).with("bytes", self.bytes as f64))
+        Ok(Sample::new(ms_since(start)).with("rows", stored as f64).with("bytes", self.sent_bytes as f64))
     }
 
     fn update(&mut self, sql: &str) -> Result<Sample> {
@@ -48,6 +50,19 @@ impl Client {
         self.runtime.block_on(self.client.update(sql))?;
         Ok(Sample::new(ms_since(start)))
     }
+}
+
+/// Bytes of Flight's messages for these rows, headers included: what goes over the wire, without what the batches have
+/// allocated beyond it.
+async fn encoded_bytes(rows: Vec<RecordBatch>) -> Result<usize> {
+    let rows = futures::stream::iter(rows.into_iter().map(Ok::<_, FlightError>));
+    let mut messages = FlightDataEncoderBuilder::new().build(rows);
+    let mut bytes = 0;
+    while let Some(message) = messages.next().await {
+        let message = message.map_err(|error| Error::failed(format!("the rows cannot be encoded: {error}")))?;
+        bytes += message.data_header.len() + message.data_body.len();
+    }
+    Ok(bytes)
 }
 
 impl Side for Client {

@@ -1,4 +1,5 @@
-//! DataFusion without Terrace: the same version, batches and partitions, over memory tables or Parquet files.
+//! DataFusion without Terrace: the same version, batches and partitions, over memory tables or Parquet files. Over memory
+//! tables it has the thresholds of joins that we set for ourselves; "leaf qN" reads them through [`super::leaf`].
 //!
 //! Rows are dealt to the partitions of a memory table batch by batch, in stored order, so that a filter on the clustered
 //! column leaves both partitions equal work. Strings are compacted per batch, as Terrace does.
@@ -6,14 +7,17 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use arrow::array::RecordBatchReader;
+use arrow::array::{RecordBatch, RecordBatchReader};
 use datafusion::datasource::MemTable;
+use datafusion::physical_plan::execute_stream;
 use datafusion::prelude::{ParquetReadOptions, SessionConfig, SessionContext};
 use futures::StreamExt;
+use terrace_planner_ext::scan::join_thresholds;
 use terrace_tier_store::tier::codec::normalize;
 use tokio::runtime::Runtime;
 
-use super::{Side, ms_since, unknown};
+use super::leaf::{self, LeafTable};
+use super::{Side, unknown};
 use crate::data::Dataset;
 use crate::error::{Error, Result};
 use crate::row::Sample;
@@ -25,22 +29,25 @@ const BATCH_ROWS: usize = 8192;
 pub struct Plain {
     runtime: Runtime,
     context: SessionContext,
+    /// The same tables behind leaves.
+    leaves: SessionContext,
 }
 
 impl Plain {
-    fn new(threads: usize) -> Result<Self> {
+    fn new(threads: usize, config: SessionConfig) -> Result<Self> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(threads)
             .enable_all()
             .build()
             .map_err(Error::io("cannot start a runtime"))?;
-        let config = SessionConfig::new().with_target_partitions(threads).with_batch_size(BATCH_ROWS);
-        Ok(Self { runtime, context: SessionContext::new_with_config(config) })
+        let config = config.with_target_partitions(threads).with_batch_size(BATCH_ROWS);
+        let leaves = SessionContext::new_with_config(config.clone());
+        Ok(Self { runtime, context: SessionContext::new_with_config(config), leaves })
     }
 
     /// Loads all tables into memory.
     pub fn in_memory(data: &Dataset, threads: usize) -> Result<Self> {
-        let side = Self::new(threads)?;
+        let side = Self::new(threads, join_thresholds(SessionConfig::new()))?;
         for table in TABLES {
             let rows = data.read(table.name, BATCH_ROWS)?;
             let schema = rows.schema();
@@ -51,36 +58,24 @@ impl Plain {
                     partition.push(normalize(&batch?)?);
                 }
             }
-            side.context.register_table(table.name, Arc::new(MemTable::try_new(schema, partitions)?))?;
+            let rows = partitions.iter().flatten().map(RecordBatch::num_rows).sum();
+            let stored = Arc::new(MemTable::try_new(schema, partitions)?);
+            let leaf = LeafTable::new(table.name, rows, Arc::clone(&stored) as _);
+            side.leaves.register_table(table.name, Arc::new(leaf))?;
+            side.context.register_table(table.name, stored)?;
         }
         Ok(side)
     }
 
     /// Reads the Parquet files in place, with DataFusion's defaults.
     pub fn on_parquet(data: &Dataset, threads: usize) -> Result<Self> {
-        let side = Self::new(threads)?;
+        let side = Self::new(threads, SessionConfig::new())?;
         for table in TABLES {
             let path = data.parquet(table.name).display().to_string();
             let options = ParquetReadOptions::default();
             side.runtime.block_on(side.context.register_parquet(table.name, &path, options))?;
         }
         Ok(side)
-    }
-
-    fn sql(&self, sql: &'static str) -> Result<Sample> {
-        let context = self.context.clone();
-        let start = Instant::now();
-        // On a worker, as the engine runs its statements.
-        let task = self.runtime.spawn(async move {
-            let mut stream = context.sql(sql).await?.execute_stream().await?;
-            let mut rows = 0;
-            while let Some(batch) = stream.next().await {
-                rows += batch?.num_rows();
-            }
-            Ok::<_, Error>(rows)
-        });
-        let rows = self.runtime.block_on(task).map_err(|e| Error::failed(format!("the query ended: {e}")))??;
-        Ok(Sample::new(ms_since(start)).with("rows", rows as f64))
     }
 
     fn show(&self, sql: &str) -> Result<Sample> {
@@ -94,10 +89,39 @@ impl Plain {
     }
 }
 
+/// Runs a query in a context, on a worker, as the engine runs its statements. `plan` is the digest of its plan.
+pub fn run_query(runtime: &Runtime, context: &SessionContext, sql: &'static str) -> Result<Sample> {
+    let context = context.clone();
+    let task = runtime.spawn(async move {
+        let start = Instant::now();
+        let plan = context.sql(sql).await?.create_physical_plan().await?;
+        let planned = start.elapsed();
+        // Before it runs: filters that joins make at run time are part of the text.
+        let digest = leaf::digest(&plan);
+        let start = Instant::now();
+        let mut stream = execute_stream(plan, context.task_ctx())?;
+        let mut rows = 0;
+        while let Some(batch) = stream.next().await {
+            rows += batch?.num_rows();
+        }
+        let ms = (planned + start.elapsed()).as_secs_f64() * 1e3;
+        Ok::<_, Error>(Sample::new(ms).with("rows", rows as f64).with("plan", digest))
+    });
+    runtime.block_on(task).map_err(|e| Error::failed(format!("the query ended: {e}")))?
+}
+
+/// The query of "leaf qN".
+pub fn leaf_query(op: &str) -> Option<&'static str> {
+    tpch::query(op.strip_prefix("leaf ")?)
+}
+
 impl Side for Plain {
     fn run(&mut self, op: &str) -> Result<Sample> {
+        if let Some(sql) = leaf_query(op) {
+            return run_query(&self.runtime, &self.leaves, sql);
+        }
         match (tpch::query(op), op.split_once(' ')) {
-            (Some(sql), _) => self.sql(sql),
+            (Some(sql), _) => run_query(&self.runtime, &self.context, sql),
             (None, Some(("show", sql))) => self.show(sql),
             _ => Err(unknown(op)),
         }

@@ -1,4 +1,5 @@
-//! A scan in one thread whose instructions can be counted: four columns of a million rows, all in DRAM, summed.
+//! A scan in one thread whose instructions can be counted: four columns of a million rows, all in DRAM, summed; all rows, or
+//! those that pass a filter on one of the columns.
 //!
 //! `callgrind` collects between entry and exit of [`measured_scan`] only, so loading does not count.
 
@@ -8,7 +9,7 @@ use std::time::Instant;
 
 use arrow::array::{Array, ArrayRef, Int64Array, RecordBatch};
 use datafusion::functions_aggregate::expr_fn::sum;
-use datafusion::prelude::{SessionConfig, SessionContext, col};
+use datafusion::prelude::{Expr, SessionConfig, SessionContext, col, lit};
 use futures::StreamExt;
 use terrace_planner_ext::TierTable;
 use terrace_tier_store::io::BlockIo;
@@ -56,12 +57,15 @@ impl Micro {
 
 impl Side for Micro {
     fn run(&mut self, op: &str) -> Result<Sample> {
-        if op != "scan" {
-            return Err(unknown(op));
-        }
+        let filter = match op {
+            "scan" => None,
+            // A tenth of the rows, a few of each slice.
+            "filtered" => Some(col("b").lt(lit(101_i64))),
+            _ => return Err(unknown(op)),
+        };
         let start = Instant::now();
         for _ in 0..SCANS {
-            measured_scan(&self.runtime, &self.store, &self.table)?;
+            measured_scan(&self.runtime, &self.store, &self.table, filter.clone())?;
         }
         Ok(Sample::new(ms_since(start)))
     }
@@ -69,13 +73,17 @@ impl Side for Micro {
 
 /// One scan, planning included.
 #[inline(never)]
-fn measured_scan(runtime: &Runtime, store: &Arc<Store>, table: &Arc<Table>) -> Result<()> {
+fn measured_scan(runtime: &Runtime, store: &Arc<Store>, table: &Arc<Table>, filter: Option<Expr>) -> Result<()> {
     let source = TierTable::new(Arc::clone(store), Arc::clone(table), table.version());
     let config = SessionConfig::new().with_target_partitions(1);
     let context = SessionContext::new_with_config(config);
     runtime.block_on(async {
         let sums = COLUMNS.iter().map(|c| sum(col(*c))).collect();
-        let mut stream = context.read_table(Arc::new(source))?.aggregate(Vec::new(), sums)?.execute_stream().await?;
+        let mut rows = context.read_table(Arc::new(source))?;
+        if let Some(filter) = filter {
+            rows = rows.filter(filter)?;
+        }
+        let mut stream = rows.aggregate(Vec::new(), sums)?.execute_stream().await?;
         while let Some(batch) = stream.next().await {
             std::hint::black_box(batch?.column(0).len());
         }

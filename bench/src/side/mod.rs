@@ -1,12 +1,14 @@
 //! The child's half of a side: what it is, and the loop that answers requests.
 
 pub mod access;
+pub mod canned;
 pub mod client;
 pub mod copy;
 pub mod datafusion;
 pub mod device;
 pub mod disk;
 pub mod keys;
+pub mod leaf;
 pub mod micro;
 pub mod order_line;
 pub mod quality;
@@ -172,6 +174,8 @@ pub enum SideSpec {
         /// Scale factor.
         scale: f64,
     },
+    /// A Flight SQL server that answers without an engine.
+    Canned,
     /// Placement problems.
     Solver {
         /// Segments of the problem.
@@ -275,6 +279,7 @@ fn build(spec: SideSpec) -> Result<Box<dyn Side>> {
             Box::new(order_line::Clients::open(&store, threads, (Shape::of(scale), hot), mining)?)
         }
         SideSpec::Client { url, scale } => Box::new(client::Client::new(url, scale)?),
+        SideSpec::Canned => Box::new(canned::Canned::start()?),
         SideSpec::Solver { segments } => Box::new(solver::Solver::new(segments)),
         SideSpec::Quality { problem } => Box::new(quality::Quality::new(problem)?),
         SideSpec::Micro { store } => Box::new(micro::Micro::new(&store)?),

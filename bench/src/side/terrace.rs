@@ -2,6 +2,7 @@
 
 mod advice;
 mod heat;
+mod plain;
 mod send;
 
 use std::path::{Path, PathBuf};
@@ -23,6 +24,7 @@ use terrace_tier_store::tier::nvm::{Limiter, NvmBacking};
 use terrace_tier_store::{Store, StoreOptions};
 use tokio::runtime::Runtime;
 
+use super::datafusion::leaf_query;
 use super::{Side, ms_since, unknown};
 use crate::error::{Error, Result};
 use crate::row::Sample;
@@ -60,6 +62,7 @@ pub struct Terrace {
     pub(super) runtime: Runtime,
     pub(super) engine: Arc<Engine>,
     session: Arc<Session>,
+    threads: usize,
     marked: Option<Instant>,
 }
 
@@ -114,7 +117,7 @@ impl Terrace {
         };
         let engine = Engine::new(store, options)?;
         let session = engine.open_session("bench");
-        Ok(Self { runtime, engine, session, marked: None })
+        Ok(Self { runtime, engine, session, threads, marked: None })
     }
 
     pub(super) fn sql(&self, sql: &str) -> Result<Sample> {
@@ -185,6 +188,9 @@ impl Side for Terrace {
     fn run(&mut self, op: &str) -> Result<Sample> {
         if let Some(sql) = tpch::query(op) {
             return self.sql(sql);
+        }
+        if let Some(sql) = leaf_query(op) {
+            return self.leaf(sql);
         }
         match op.split_once(' ') {
             Some(("sql", sql)) => self.sql(sql),

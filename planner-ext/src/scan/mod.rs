@@ -95,9 +95,12 @@ const COLLECTED_BUILD_ROWS: usize = 1 << 20;
 
 /// Session options the scan wants.
 pub fn session_config(config: SessionConfig) -> SessionConfig {
-    let mut config = config.with_batch_size(SLICE_ROWS);
-    // One hash table for all partitions up to this size: on few cores, sending both sides through a repartitioning costs
-    // more than the build gains (docs/design/scan.md).
+    join_thresholds(config.with_batch_size(SLICE_ROWS))
+}
+
+/// One hash table for all partitions up to [`COLLECTED_BUILD_BYTES`]: on few cores, sending both sides through a
+/// repartitioning costs more than the build gains (docs/design/scan.md). Benchmarks give their peers the same.
+pub fn join_thresholds(mut config: SessionConfig) -> SessionConfig {
     let optimizer = &mut config.options_mut().optimizer;
     optimizer.hash_join_single_partition_threshold = COLLECTED_BUILD_BYTES;
     optimizer.hash_join_single_partition_threshold_rows = COLLECTED_BUILD_ROWS;

@@ -1,7 +1,7 @@
 //! Where the segments of a scan lie when it is planned, how it reads them, and how many partitions that keeps busy.
 //!
 //! For each tier the planner could evaluate where the data lies (push), or copy it to DRAM first and evaluate there
-//! (pull); the model is that of Berger et al. (papers-2, A23 to A26), with the tier's bandwidth in place of a network's.
+//! (pull); the model is that of Tinnefeld et al. (EDBT 2013, section 5), with the tier's bandwidth in place of a network's.
 //! In place, a slice comes from its tier once and from the processor's cache whenever it is looked at again; a copy reads
 //! the same bytes and writes them too. So on byte-addressable tiers evaluating in place is never dearer, and a copy pays
 //! only for later statements: that is a move, which the epochs decide. A device of blocks has nothing in place: there the

@@ -128,11 +128,9 @@ fn tmpfs_stands_in_for_a_device_and_says_so() {
 }
 
 #[test]
+#[ignore = "needs a DAX mount (TERRACE_TEST_DAX_DIR); tests/dax/run.sh boots a machine that has one"]
 fn a_dax_mount_grants_map_sync() {
-    let Some(dir) = dax_dir() else {
-        println!("no DAX mount here (TERRACE_TEST_DAX_DIR); tests/dax/run.sh boots a machine that has one");
-        return;
-    };
+    let dir = dax_dir().expect("TERRACE_TEST_DAX_DIR names a DAX mount");
     let (tier, _) = open(&NvmBacking::Path(dir.join("sync.pool")), 1 << 20).unwrap();
     assert!(tier.map_sync() && !tier.emulated(), "{}", tier.describe());
     assert!(tier.describe().contains("MAP_SYNC granted"), "{}", tier.describe());
@@ -140,8 +138,10 @@ fn a_dax_mount_grants_map_sync() {
 
 /// Two boots of one machine: the first is killed after its line on the console, the second looks.
 #[test]
+#[ignore = "needs a machine that is killed between its two stages (TERRACE_TEST_DAX_STAGE); tests/dax/run.sh boots one"]
 fn flushed_extents_survive_a_crash() {
-    let (Some(dir), Ok(stage)) = (dax_dir(), std::env::var("TERRACE_TEST_DAX_STAGE")) else { return };
+    let dir = dax_dir().expect("TERRACE_TEST_DAX_DIR names a DAX mount");
+    let stage = std::env::var("TERRACE_TEST_DAX_STAGE").expect("TERRACE_TEST_DAX_STAGE is 'write' or 'check'");
     let path = dir.join("crash.pool");
     let image = |i: u64| {
         let mut rng = StdRng::seed_from_u64(i);
