@@ -251,6 +251,33 @@ def test_a_clustered_ingest_larger_than_query_memory_spills_and_is_sorted_as_a_w
         assert chunks >= 30 and pruned == chunks - 1, (chunks, pruned)
 
 
+def test_every_way_of_loading_sorts_more_than_its_memory(tmp_path):
+    """TPC-H at scale 0.2: lineitem is 150 MB, its statements have 40 MiB."""
+    memory = ["--set", "memory.query=40MB", "--set", "memory.ingest=40MB", "--dram-budget", "16MB"]
+    folder = tmp_path / "folder"
+    terrace("load", "tpch:0.2", "--data-dir", folder, env={"TERRACE_MEMORY_QUERY": "40MB"})
+    with Server(folder, *memory) as server:
+        sums = "select count(*) as n, sum(l_extendedprice) as x, count(distinct l_orderkey) as k from"
+        want = server.query(f"{sums} lineitem")
+        terrace("load", "tpch:0.2", "--replace", *place(server))
+        file = tmp_path / "lineitem.parquet"
+        order = "with (cluster_by = 'l_shipdate')"
+        server.query(f"create table made {order} as select * from lineitem order by l_comment")
+        server.query(f"create table inserted {order} as select * from lineitem where false")
+        server.query("insert into inserted select * from made")
+        server.query(f"copy made to '{file}'")
+        server.query(f"create table copied {order} as select * from lineitem where false")
+        server.query(f"copy copied from '{file}'")
+        server.query(f"create table ingested {order} as select * from lineitem where false")
+        with server.connect() as connection, connection.cursor() as cursor:
+            cursor.adbc_ingest("ingested", pyarrow.parquet.read_table(file), mode="append")
+        for table in "lineitem", "made", "inserted", "copied", "ingested":
+            assert server.query(f"{sums} {table}") == want, table
+            plan = server.query(f"explain analyze select count(l_comment) from {table} where l_shipdate = '1995-06-17'")
+            chunks = int(re.search(r"chunks_total=(\d+)", str(plan.to_pydict())).group(1))
+            pruned = int(re.search(r"chunks_pruned=(\d+)", str(plan.to_pydict())).group(1))
+            assert chunks >= 10 and pruned >= chunks - 2, (table, chunks, pruned)
+
 
 def metric(server, name):
     with urllib.request.urlopen(f"http://{server.http}/metrics") as answer:

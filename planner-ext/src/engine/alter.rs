@@ -173,7 +173,10 @@ async fn add_column(
     }
     let schema = planned_columns(snapshot, vec![column]).await?;
     let field = schema.field(0).clone();
-    let default = extras.defaults.pop().map(|(_, value)| changes.defaults.text(&value)).transpose()?;
+    let default = match extras.defaults.pop() {
+        Some((_, value)) => Some(defaults::stored_text(snapshot.template(), changes.defaults.text(&value)?)?),
+        None => None,
+    };
     let value = match &default {
         Some(text) => {
             let expr = defaults::expression(snapshot.template(), text, &field)?;
@@ -249,7 +252,7 @@ fn alter_column(
     let column = column.to_owned();
     match operation {
         AlterColumnOperation::SetDefault { value } => {
-            let text = changes.defaults.text(value)?;
+            let text = defaults::stored_text(snapshot.template(), changes.defaults.text(value)?)?;
             defaults::value_now(snapshot.template(), &text, &field)?;
             changes.add(Alteration::SetDefault { column, default: Some(text) })
         }

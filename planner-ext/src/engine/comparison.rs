@@ -4,8 +4,10 @@
 //! below all or above all: each decides `=`, `<` and their like for every row, without a cast of the column.
 
 use arrow::datatypes::{DataType, TimeUnit};
-use datafusion::common::ScalarValue;
-use datafusion::logical_expr::{Expr, Operator, binary_expr, lit};
+use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
+use datafusion::common::{DFSchema, ExprSchema, ScalarValue};
+use datafusion::logical_expr::expr::{Between, BinaryExpr, Cast, InList};
+use datafusion::logical_expr::{Expr, Operator, binary_expr, lit, not};
 
 use super::types::is_safe_cast;
 
@@ -23,8 +25,72 @@ enum Place {
     AfterAll,
 }
 
+/// A comparison of a column with a value that `value_of` finds, in the type of the column.
+pub(crate) fn in_column_type(
+    expr: Expr,
+    schema: &DFSchema,
+    value_of: &impl Fn(&Expr) -> Option<&ScalarValue>,
+) -> Transformed<Expr> {
+    let rewritten = match &expr {
+        Expr::BinaryExpr(BinaryExpr { left, op, right }) => match (value_of(left), value_of(right)) {
+            (None, Some(value)) => column(left, schema).and_then(|(column, kind)| compare(column, kind, *op, value)),
+            (Some(value), None) => {
+                let swapped = op.swap().or_else(|| is_distinction(*op).then_some(*op));
+                column(right, schema).zip(swapped).and_then(|((column, kind), op)| compare(column, kind, op, value))
+            }
+            _ => None,
+        },
+        Expr::Between(range) if value_of(&range.low).or(value_of(&range.high)).is_some() => {
+            between(range, schema, value_of)
+        }
+        Expr::InList(InList { expr, list, negated }) if list.iter().any(|item| value_of(item).is_some()) => {
+            let values = list.iter().map(|item| value_of(item).or_else(|| literal(item)));
+            column(expr, schema).and_then(|(column, kind)| members(column, kind, values, *negated))
+        }
+        _ => None,
+    };
+    match rewritten {
+        Some(rewritten) => Transformed::new(rewritten, true, TreeNodeRecursion::Jump),
+        None => Transformed::no(expr),
+    }
+}
+
+fn between(range: &Between, schema: &DFSchema, value_of: &impl Fn(&Expr) -> Option<&ScalarValue>) -> Option<Expr> {
+    let (column, kind) = column(&range.expr, schema)?;
+    let bound = |expr, op| compare(column, kind, op, value_of(expr).or_else(|| literal(expr))?);
+    let within = bound(&range.low, Operator::GtEq)?.and(bound(&range.high, Operator::LtEq)?);
+    Some(if range.negated { not(within) } else { within })
+}
+
+fn is_distinction(op: Operator) -> bool {
+    matches!(op, Operator::IsDistinctFrom | Operator::IsNotDistinctFrom)
+}
+
+/// A column and its type; below a cast that keeps its values apart too.
+fn column<'a>(expr: &'a Expr, schema: &'a DFSchema) -> Option<(&'a Expr, &'a DataType)> {
+    match expr {
+        Expr::Column(name) => Some((expr, schema.data_type(name).ok()?)),
+        Expr::Cast(Cast { expr, field }) => {
+            let (column, kind) = column(expr, schema)?;
+            widens(kind, field.data_type()).then_some((column, kind))
+        }
+        _ => None,
+    }
+}
+
+/// A literal; below a cast that keeps its value too.
+pub(crate) fn literal(expr: &Expr) -> Option<&ScalarValue> {
+    match expr {
+        Expr::Literal(value, _) => Some(value),
+        Expr::Cast(Cast { expr, field }) => {
+            literal(expr).filter(|value| value.is_null() || widens(&value.data_type(), field.data_type()))
+        }
+        _ => None,
+    }
+}
+
 /// `column op value` in `kind`, the type of the column; `None` where that is not possible.
-pub(super) fn compare(column: &Expr, kind: &DataType, op: Operator, value: &ScalarValue) -> Option<Expr> {
+fn compare(column: &Expr, kind: &DataType, op: Operator, value: &ScalarValue) -> Option<Expr> {
     use Operator::*;
     if value.is_null() {
         return Some(binary_expr(column.clone(), op, lit(ScalarValue::try_from(kind).ok()?)));
@@ -51,7 +117,7 @@ pub(super) fn compare(column: &Expr, kind: &DataType, op: Operator, value: &Scal
 }
 
 /// `column IN (values)` in the type of the column.
-pub(super) fn members<'a>(
+fn members<'a>(
     column: &Expr,
     kind: &DataType,
     values: impl Iterator<Item = Option<&'a ScalarValue>>,
@@ -86,7 +152,7 @@ fn whenever_known(column: &Expr) -> Expr {
 }
 
 /// Whether a cast keeps different values different and in order, so that a comparison may leave it out.
-pub(super) fn widens(from: &DataType, to: &DataType) -> bool {
+fn widens(from: &DataType, to: &DataType) -> bool {
     match (from, to) {
         (DataType::Timestamp(a, _), DataType::Timestamp(b, _)) => unit_ns(*a) >= unit_ns(*b) && is_safe_cast(from, to),
         (from, to) if from.is_integer() => to.is_floating() || is_safe_cast(from, to),

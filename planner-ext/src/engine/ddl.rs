@@ -195,7 +195,7 @@ fn describe_columns(snapshot: &Snapshot, definition: &mut TableDefinition, extra
     let texts = if extras.defaults.is_empty() { Defaults::default() } else { Defaults::of(sql)? };
     for (column, field) in definition.columns.iter_mut().zip(schema.fields()) {
         if let Some((_, value)) = extras.defaults.iter().find(|(name, _)| name == field.name()) {
-            let text = texts.text(value)?;
+            let text = defaults::stored_text(snapshot.template(), texts.text(value)?)?;
             defaults::value_now(snapshot.template(), &text, field)?;
             column.default = Some(text);
         }

@@ -164,17 +164,68 @@ pub(super) fn tree(default: Option<&str>) -> Result<AstExpr> {
 /// The tree of a default whose numbers with a point are floats, whatever they are in the statement around it.
 fn with_floats(text: &str) -> Result<AstExpr> {
     let mut tree = parse_expression(text)?;
-    let _ = visit_expressions_mut(&mut tree, |expr| {
-        if let AstExpr::Value(ValueWithSpan { value: Value::Number(number, _), .. }) = &*expr
-            && number.contains(['.', 'e', 'E'])
-        {
-            let number = AstExpr::value(Value::SingleQuotedString(number.replace('_', "")));
-            let (kind, data_type) = (CastKind::Cast, DataType::Double(ExactNumberInfo::None));
-            *expr = AstExpr::Cast { kind, expr: Box::new(number), data_type, array: false, format: None };
-        }
-        ControlFlow::<()>::Continue(())
-    });
+    cast_numbers(&mut tree, |_| Ok(DataType::Double(ExactNumberInfo::None)))?;
     Ok(tree)
+}
+
+/// The text that is stored of a default that is declared in a session. Stored numbers with a point are floats; where they
+/// are decimals for the session, and that makes a difference, the text says so.
+pub(super) fn stored_text(state: &SessionState, text: String) -> Result<String> {
+    let mut tree = parse_expression(&text)?;
+    // A float of 15 digits becomes the same decimal again.
+    let is_exact = |number: &str| number.bytes().filter(u8::is_ascii_digit).count() <= 15;
+    let alone = match &tree {
+        AstExpr::UnaryOp { expr, .. } => number_in(expr),
+        other => number_in(other),
+    };
+    let alone = alone.is_some_and(is_exact);
+    if alone || !state.config_options().sql_parser.parse_float_as_decimal {
+        return Ok(text);
+    }
+    let changed = cast_numbers(&mut tree, |number| {
+        let literal = ExprWithAlias { expr: AstExpr::value(Value::Number(number.to_owned(), false)), alias: None };
+        let literal = state.create_logical_expr_from_sql_expr(literal, &DFSchema::empty())?;
+        match literal.get_type(&DFSchema::empty())? {
+            arrow::datatypes::DataType::Decimal128(precision, scale)
+            | arrow::datatypes::DataType::Decimal256(precision, scale) => {
+                let (precision, scale) = (u64::from(precision), i64::from(scale));
+                Ok(DataType::Decimal(ExactNumberInfo::PrecisionAndScale(precision, scale)))
+            }
+            _ => Ok(DataType::Double(ExactNumberInfo::None)),
+        }
+    })?;
+    Ok(if changed { tree.to_string() } else { text })
+}
+
+/// A number with a point or an exponent, as written.
+fn number_in(expr: &AstExpr) -> Option<&str> {
+    match expr {
+        AstExpr::Value(ValueWithSpan { value: Value::Number(number, _), .. }) if number.contains(['.', 'e', 'E']) => {
+            Some(number)
+        }
+        _ => None,
+    }
+}
+
+/// Casts numbers with a point to the types that `kind` gives them; false when there are none.
+fn cast_numbers(tree: &mut AstExpr, kind: impl Fn(&str) -> Result<DataType>) -> Result<bool> {
+    let mut changed = false;
+    let end = visit_expressions_mut(tree, |expr| {
+        let Some(number) = number_in(expr) else { return ControlFlow::Continue(()) };
+        let data_type = match kind(number) {
+            Ok(data_type) => data_type,
+            Err(error) => return ControlFlow::Break(error),
+        };
+        let number = AstExpr::value(Value::SingleQuotedString(number.replace('_', "")));
+        let kind = CastKind::Cast;
+        *expr = AstExpr::Cast { kind, expr: Box::new(number), data_type, array: false, format: None };
+        changed = true;
+        ControlFlow::Continue(())
+    });
+    match end {
+        ControlFlow::Break(error) => Err(error),
+        ControlFlow::Continue(()) => Ok(changed),
+    }
 }
 
 /// The text of an expression, in the dialect of statements whatever the session's is.

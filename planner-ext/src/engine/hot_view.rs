@@ -364,6 +364,7 @@ fn definition(session: &Session, snapshot: &Snapshot, create: &Create, views: &V
             create.name.name
         )));
     }
+    let decimal_literals = snapshot.template().config_options().sql_parser.parse_float_as_decimal;
     let (mut version, mut published) = (1, None);
     if let Some(found) = views.get(&name) {
         let found = &found.definition;
@@ -372,7 +373,9 @@ fn definition(session: &Session, snapshot: &Snapshot, create: &Create, views: &V
             (_, true) => {
                 version = found.version + 1;
                 // What chunks know of the same condition stays right.
-                let same = found.table == table && found.predicate == create.predicate;
+                let same = found.table == table
+                    && found.predicate == create.predicate
+                    && found.decimal_literals == decimal_literals;
                 published = found.published.clone().filter(|_| same);
             }
             _ => {
@@ -391,6 +394,7 @@ fn definition(session: &Session, snapshot: &Snapshot, create: &Create, views: &V
         columns: create.columns.clone(),
         select: create.select.clone(),
         predicate: create.predicate.clone(),
+        decimal_literals,
         version,
         bound_at_us: now_us,
         made_at_us: now_us,

@@ -25,7 +25,7 @@ mod analysis;
 mod answer;
 mod catalog;
 mod change;
-mod comparison;
+pub(crate) mod comparison;
 mod copy;
 mod ddl;
 mod defaults;
@@ -441,6 +441,7 @@ fn default_config(options: &EngineOptions) -> SessionConfig {
         settings.execution.max_spill_file_size_bytes = least;
     }
     settings.sql_parser.map_string_types_to_utf8view = true;
+    settings.sql_parser.parse_float_as_decimal = true;
     crate::joins::session_config(config)
 }
 

@@ -11,18 +11,18 @@
 //! the casts off again.
 
 use arrow::array::RecordBatch;
-use arrow::datatypes::{DataType, Field};
+use arrow::datatypes::Field;
 use datafusion::common::metadata::FieldMetadata;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
-use datafusion::common::{DFSchema, ExprSchema, ScalarValue, TableReference};
+use datafusion::common::{ScalarValue, TableReference};
 use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::expr::{Alias, Between, BinaryExpr, Cast, InList, Placeholder};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
-use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, Operator, Values, lit};
+use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, Values, lit};
 
 use super::analysis::analysed;
-use super::comparison::{compare, members, widens};
+use super::comparison::in_column_type;
 use super::types::exact_cast;
 use crate::error::{Error, Result};
 
@@ -141,10 +141,6 @@ pub(super) fn does_not_fit(id: &str, field: &Field, why: &Error) -> Error {
     Error::invalid(format!("parameter {id} does not fit column '{column}' ({}): {}", field.data_type(), why.message()))
 }
 
-fn is_distinction(op: Operator) -> bool {
-    matches!(op, Operator::IsDistinctFrom | Operator::IsNotDistinctFrom)
-}
-
 /// The node with the types of its new expressions.
 fn retyped(node: LogicalPlan) -> datafusion::error::Result<LogicalPlan> {
     match node {
@@ -163,65 +159,20 @@ fn compared(plan: LogicalPlan) -> datafusion::error::Result<LogicalPlan> {
                 return Ok(Transformed::no(expr));
             }
             let name = names.save(&expr);
-            let expr = expr.transform_down(|part| Ok(in_column_type(part, &schema))).data()?;
-            Ok(Transformed::yes(name.restore(expr)))
+            let expr = expr.transform_down(|part| {
+                let compared = in_column_type(part, &schema, &marked_value);
+                Ok(if compared.transformed { compared } else { compared.transform_data(|part| Ok(unmarked(part)))? })
+            });
+            Ok(Transformed::yes(name.restore(expr.data()?)))
         })
     })?;
     Ok(plan.data)
 }
 
-fn in_column_type(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
-    let rewritten = match &expr {
-        Expr::BinaryExpr(BinaryExpr { left, op, right }) => match (marked_value(left), marked_value(right)) {
-            (None, Some(value)) => column(left, schema).and_then(|(column, kind)| compare(column, kind, *op, value)),
-            (Some(value), None) => {
-                let swapped = op.swap().or_else(|| is_distinction(*op).then_some(*op));
-                column(right, schema).zip(swapped).and_then(|((column, kind), op)| compare(column, kind, op, value))
-            }
-            _ => None,
-        },
-        Expr::Between(between) => between_in_column_type(between, schema),
-        Expr::InList(InList { expr, list, negated }) if list.iter().any(|item| marked_value(item).is_some()) => {
-            column(expr, schema).and_then(|(column, kind)| members(column, kind, list.iter().map(literal), *negated))
-        }
-        Expr::Literal(value, _) if is_marked(&expr) => Some(lit(value.clone())),
-        _ => None,
-    };
-    match rewritten {
-        Some(rewritten) => Transformed::new(rewritten, true, TreeNodeRecursion::Jump),
-        None => Transformed::no(expr),
-    }
-}
-
-fn between_in_column_type(between: &Between, schema: &DFSchema) -> Option<Expr> {
-    if marked_value(&between.low).or(marked_value(&between.high)).is_none() {
-        return None;
-    }
-    let (column, kind) = column(&between.expr, schema)?;
-    let low = compare(column, kind, Operator::GtEq, literal(&between.low)?)?;
-    let high = compare(column, kind, Operator::LtEq, literal(&between.high)?)?;
-    let within = low.and(high);
-    Some(if between.negated { datafusion::logical_expr::not(within) } else { within })
-}
-
-/// A column and its type; below a cast that keeps its values apart too.
-fn column<'a>(expr: &'a Expr, schema: &'a DFSchema) -> Option<(&'a Expr, &'a DataType)> {
+fn unmarked(expr: Expr) -> Transformed<Expr> {
     match expr {
-        Expr::Column(name) => Some((expr, schema.data_type(name).ok()?)),
-        Expr::Cast(Cast { expr, field }) => {
-            let (column, kind) = column(expr, schema)?;
-            widens(kind, field.data_type()).then_some((column, kind))
-        }
-        _ => None,
-    }
-}
-
-/// A literal, below casts of the analysis too.
-fn literal(expr: &Expr) -> Option<&ScalarValue> {
-    match expr {
-        Expr::Literal(value, _) => Some(value),
-        Expr::Cast(Cast { expr, .. }) => literal(expr),
-        _ => None,
+        Expr::Literal(value, Some(_)) if is_marked(&expr) => Transformed::yes(lit(value)),
+        other => Transformed::no(other),
     }
 }
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use arrow::array::{ArrayRef, AsArray, Int32Array, Int64Array, RecordBatch, StringArray};
+use arrow::array::{ArrayRef, AsArray, Int32Array, Int64Array, RecordBatch, StringArray, StringViewArray};
 use arrow::datatypes::{DataType, Field, Int64Type, Schema};
 use arrow::util::pretty::pretty_format_batches;
 use futures::{StreamExt, TryStreamExt};
@@ -474,29 +474,31 @@ async fn ingest_stores_all_rows_or_none() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_clustered_ingest_larger_than_query_memory_spills_and_is_sorted() {
-    const BATCHES: u64 = 120;
+    larger_than_query_memory(8192, |text| Arc::new(text.into_iter().collect::<StringArray>())).await;
+    // A sort cuts these into batches that share the buffers of their texts.
+    larger_than_query_memory(65_536, |text| Arc::new(text.into_iter().collect::<StringViewArray>())).await;
+}
+
+async fn larger_than_query_memory(batch_rows: u64, text: fn(Vec<Option<String>>) -> ArrayRef) {
+    const ROWS: u64 = 983_040;
     let server = Server::with(|o| o.query_memory_bytes = 32 << 20);
-    let rows = |number: u64| {
-        let keys = (number * 8192..(number + 1) * 8192).map(|n| n.wrapping_mul(0x9E37_79B9_7F4A_7C15) as i64);
-        let text = keys.clone().map(|k| Some(format!("a text that is not inlined, of row {k}")));
-        batch(vec![
-            ("k", Arc::new(keys.collect::<Int64Array>()) as ArrayRef),
-            ("s", Arc::new(text.collect::<StringArray>()) as ArrayRef),
-        ])
+    let rows = move |number: u64| {
+        let keys = number * batch_rows..(number + 1) * batch_rows;
+        let keys = keys.map(|n| n.wrapping_mul(0x9E37_79B9_7F4A_7C15) as i64);
+        let texts = |name: &str| text(keys.clone().map(|k| Some(format!("{name} of row {k}, not inlined"))).collect());
+        let (s, t) = (texts("a text"), texts("another text"));
+        batch(vec![("k", Arc::new(keys.collect::<Int64Array>()) as ArrayRef), ("s", s), ("t", t)])
     };
     let spilled = Arc::new(AtomicU64::new(0));
     let (seen, engine) = (Arc::clone(&spilled), Arc::clone(&server.engine));
-    let source = futures::stream::iter(0..BATCHES).map(move |number| {
+    let source = futures::stream::iter(0..ROWS / batch_rows).map(move |number| {
         seen.fetch_max(engine.spilled_bytes(), Ordering::Relaxed);
         Ok(rows(number))
     });
     let options = [("cluster_by".to_owned(), "k".to_owned())].into();
     let request = IngestRequest { schema: None, table: "t".to_owned(), mode: IngestMode::Create, options };
     let schema = rows(0).schema();
-    assert_eq!(
-        server.engine.ingest(&server.session, request, schema, source.boxed(), None).await.unwrap(),
-        BATCHES * 8192
-    );
+    assert_eq!(server.engine.ingest(&server.session, request, schema, source.boxed(), None).await.unwrap(), ROWS);
     assert!(spilled.load(Ordering::Relaxed) > 0, "all of it was held in memory");
     assert_eq!(server.engine.spilled_bytes(), 0, "spill files stay behind");
     assert_eq!(server.rows("SELECT count(DISTINCT k), count(s) FROM t").await, ["983040|983040"]);

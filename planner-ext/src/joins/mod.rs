@@ -60,7 +60,7 @@ fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
     // Before lists are compared with each other.
     rules.insert(0, Arc::new(crate::floats::OneZero));
     // Before its zeros are looked for.
-    rules.insert(0, Arc::new(crate::literals::NearestFloat));
+    rules.insert(0, Arc::new(crate::literals::DecimalLiterals));
     rules
 }
 

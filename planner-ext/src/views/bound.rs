@@ -18,8 +18,8 @@ use terrace_tier_store::table::TableDefinition;
 use super::definition::Definition;
 use super::formula::Formula;
 use super::term::{is_comparison, is_deterministic};
-use crate::dialect;
 use crate::error::{Error, ErrorKind, Result};
+use crate::{dialect, literals};
 
 /// One of the conditions that all rows of a view fulfil.
 #[derive(Debug, Clone)]
@@ -145,16 +145,18 @@ fn split(condition: AstExpr) -> Vec<AstExpr> {
 }
 
 /// Turns conditions on a table into expressions without `now()`.
-struct Binder<'a> {
-    state: &'a SessionState,
+struct Binder {
+    state: SessionState,
     /// With the name of the table, for conditions that say it.
     named: DFSchema,
     schema: Arc<DFSchema>,
     simplifier: ExprSimplifier,
 }
 
-impl<'a> Binder<'a> {
-    fn new(definition: &Definition, table: &TableDefinition, state: &'a SessionState) -> Result<Self> {
+impl Binder {
+    fn new(definition: &Definition, table: &TableDefinition, state: &SessionState) -> Result<Self> {
+        let mut state = state.clone();
+        state.config_mut().options_mut().sql_parser.parse_float_as_decimal = definition.decimal_literals;
         let qualifier = TableReference::bare(definition.table.name.clone());
         let named = DFSchema::try_from_qualified_schema(qualifier, &table.schema)?;
         let schema = Arc::new(DFSchema::try_from(table.schema.as_ref().clone())?);
@@ -197,7 +199,8 @@ impl<'a> Binder<'a> {
         if moving && !is_window(&expr) {
             return Err(refuse("now() and its like may only bound a window, as in day >= now() - interval '30 days'"));
         }
-        let expr = self.simplifier.simplify(self.simplifier.coerce(expr, &self.schema)?)?;
+        let coerced = self.simplifier.coerce(expr, &self.schema)?;
+        let expr = self.simplifier.simplify(literals::in_column_types(coerced, &self.schema)?.data)?;
         if !matches!(expr.get_type(&self.schema)?, DataType::Boolean | DataType::Null) {
             return Err(refuse("it is neither true nor false"));
         }

@@ -19,6 +19,9 @@ pub(crate) struct Definition {
     pub(crate) select: String,
     /// The condition in it.
     pub(crate) predicate: String,
+    /// True when numbers with a point in it are decimals. Views that were stored without this know floats.
+    #[serde(default)]
+    pub(crate) decimal_literals: bool,
     /// Counts how often the condition was bound.
     pub(crate) version: u64,
     /// What `now()` is in its condition, in microseconds since 1970.

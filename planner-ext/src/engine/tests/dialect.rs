@@ -199,28 +199,84 @@ async fn statements_are_prepared_by_name() {
     assert!(other.prepare("EXECUTE q(1, 2)").await.is_err());
 }
 
+const DECIMALS: &str = "datafusion.sql_parser.parse_float_as_decimal";
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn decimal_literals_are_a_setting_that_stored_texts_keep() {
+async fn decimal_literals_are_decimals() {
     let server = Server::new();
-    server.run("CREATE TABLE t (d DECIMAL(30, 10), f DOUBLE, g DOUBLE DEFAULT 1.0 / 3)").await.unwrap();
-    server.run("CREATE VIEW before AS SELECT 1.0 / 4 + 0.05 AS x").await.unwrap();
-    server.run("SET datafusion.sql_parser.parse_float_as_decimal = true").await.unwrap();
-    server.run("INSERT INTO t (d, f) VALUES (12345678901234567890.1234567891, 0.12345678901234567)").await.unwrap();
-    server.run("INSERT INTO t VALUES (9999999999.99, 1e3, DEFAULT)").await.unwrap();
-    assert_eq!(server.rows("SELECT d FROM t WHERE f < 1").await, ["12345678901234567890.1234567891"]);
-    assert_eq!(server.rows("SELECT f FROM t WHERE d = 9999999999.99").await, ["1000.0"]);
-    // Beside a float, the float that is nearest.
-    assert_eq!(server.rows("SELECT count(*) FROM t WHERE f = 0.12345678901234567").await, ["1"]);
-    assert_eq!(server.rows("SELECT count(*) FROM t WHERE f IN (0.12345678901234567, 2.5)").await, ["1"]);
-    let plan = server.rows("EXPLAIN SELECT f FROM t WHERE f > 0.25 AND d > 2.5").await.concat();
+    server.run("CREATE TABLE t (d DECIMAL(30, 10), f DOUBLE, i INT)").await.unwrap();
+    server.run("INSERT INTO t VALUES (12345678901234567890.1234567891, 0.12345678901234567, 2)").await.unwrap();
+    server.run("INSERT INTO t VALUES (9999999999.99, 1e3, 3)").await.unwrap();
+    for (sql, wanted) in [
+        ("SELECT d FROM t WHERE f < 1", "12345678901234567890.1234567891"),
+        ("SELECT f FROM t WHERE d = 9999999999.99", "1000.0"),
+        // Beside a float, the float that is nearest.
+        ("SELECT count(*) FROM t WHERE f = 0.12345678901234567", "1"),
+        ("SELECT count(*) FROM t WHERE f IN (0.12345678901234567, 2.5)", "1"),
+        ("SELECT count(*) FROM t WHERE i = 2.5", "0"),
+        ("SELECT count(*) FROM t WHERE i < 2.5", "1"),
+        ("SELECT count(*) FROM t WHERE 2.0 = i", "1"),
+        ("SELECT count(*) FROM t WHERE i BETWEEN 1.5 AND 2.5", "1"),
+        ("SELECT count(*) FROM t WHERE i IN (2.5, 3.0)", "1"),
+        ("SELECT count(*) FROM t WHERE i NOT IN (2.5, 3.0)", "1"),
+        ("SELECT count(*) FROM t WHERE i IN (2.5, CAST(2.7 AS INT))", "1"),
+        ("SELECT count(*) FROM t WHERE d < 9999999999.991", "1"),
+        ("SELECT 0.1 + 0.2 = 0.3", "true"),
+        ("SELECT arrow_typeof(1e3) LIKE 'Decimal%', arrow_typeof(1) = 'Int64'", "true|true"),
+    ] {
+        assert_eq!(server.rows(sql).await, [wanted], "{sql}");
+    }
+    let sql = "EXPLAIN SELECT f FROM t WHERE f > 0.25 AND d > 2.5 AND i < 2.5 AND i IN (1.0, 2.5, 7.0)";
+    let plan = server.rows(sql).await.concat();
     assert!(!plan.contains("CAST"), "{plan}");
-    assert_eq!(server.rows("SELECT count(DISTINCT g), min(g) * 3 FROM t").await, ["1|1.0"]);
+    server.fails(&format!("SELECT 0.{}", "1".repeat(77)), ErrorKind::InvalidArgument, "76").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn stored_texts_keep_what_numbers_were_when_they_were_made() {
+    let server = Server::new();
     let types = "SELECT arrow_typeof(x) LIKE 'Float%' FROM";
-    server.run("CREATE VIEW after AS SELECT 0.3 AS x").await.unwrap();
-    assert_eq!(server.rows(&format!("{types} before")).await, ["true"]);
-    assert_eq!(server.rows(&format!("{types} after")).await, ["false"]);
-    server.run("RESET datafusion.sql_parser.parse_float_as_decimal").await.unwrap();
-    assert_eq!(server.rows(&format!("{types} before")).await, ["true"]);
-    assert_eq!(server.rows(&format!("{types} after")).await, ["false"]);
-    assert_eq!(server.rows("SELECT arrow_typeof(0.3)").await, ["Float64"]);
+    for (setting, name, is_float) in [("false", "floats", "true"), ("true", "decimals", "false")] {
+        server.run(&format!("SET {DECIMALS} = {setting}")).await.unwrap();
+        server.run(&format!("CREATE VIEW {name} AS SELECT 0.3 AS x")).await.unwrap();
+        let columns = "a INT, d DECIMAL(30, 10) DEFAULT 12345678901234567890.1234567891, g DOUBLE DEFAULT 0.5, s VARCHAR \
+                       DEFAULT arrow_typeof(1.5 + 1)";
+        server.run(&format!("CREATE TABLE {name}_t ({columns})")).await.unwrap();
+        server.run(&format!("ALTER TABLE {name}_t ADD COLUMN t VARCHAR DEFAULT arrow_typeof(0.25)")).await.unwrap();
+        server
+            .run(&format!("CREATE HOT VIEW {name}_h AS SELECT * FROM {name}_t WHERE d > 12345678901234567890.1"))
+            .await
+            .unwrap();
+        assert_eq!(server.rows(&format!("{types} {name}")).await, [is_float]);
+    }
+    for setting in ["true", "false"] {
+        server.run(&format!("SET {DECIMALS} = {setting}")).await.unwrap();
+        for (name, is_float) in [("floats", "true"), ("decimals", "false")] {
+            assert_eq!(server.rows(&format!("{types} {name}")).await, [is_float], "{name} {setting}");
+            server.run(&format!("DELETE FROM {name}_t")).await.unwrap();
+            server.run(&format!("INSERT INTO {name}_t (a) VALUES (1)")).await.unwrap();
+            server
+                .run(&format!("INSERT INTO {name}_t (a, d, g, s, t) VALUES (1, DEFAULT, DEFAULT, DEFAULT, DEFAULT)"))
+                .await
+                .unwrap();
+            server.run(&format!("UPDATE {name}_t SET d = DEFAULT")).await.unwrap();
+            let sql = format!("SELECT g, s LIKE 'Float%', t LIKE 'Float%' FROM {name}_t");
+            let row = format!("0.5|{is_float}|{is_float}");
+            assert_eq!(server.rows(&sql).await, [row.as_str(), row.as_str()], "{name} {setting}");
+            let exact =
+                server.rows(&format!("SELECT count(*) FROM {name}_t WHERE d = 12345678901234567890.1234567891")).await;
+            if is_float == "false" && setting == "true" {
+                assert_eq!(exact, ["2"]);
+            }
+        }
+    }
+    server.run(&format!("SET {DECIMALS} = true")).await.unwrap();
+    // A default that is shown makes the same one again.
+    let shown = server.rows("SHOW CREATE TABLE decimals_t").await.concat();
+    assert!(shown.contains("DEFAULT 0.5") && shown.contains("DECIMAL(30,10)"), "{shown}");
+    let sql = "EXPLAIN HOT VIEWS SELECT * FROM decimals_t WHERE d > 12345678901234567890.1";
+    let checked = server.rows(sql).await.concat();
+    assert!(!checked.contains("not proven"), "{checked}");
+    server.run(&format!("RESET {DECIMALS}")).await.unwrap();
+    assert_eq!(server.rows("SELECT arrow_typeof(0.3) LIKE 'Decimal%'").await, ["true"]);
 }

@@ -288,6 +288,7 @@ impl Known {
                 columns: proposal.columns.clone(),
                 select: proposal.select(),
                 predicate: proposal.predicate.clone(),
+                decimal_literals: true,
                 version: replaced.as_ref().map_or(1, |before| before.version + 1),
                 bound_at_us: now_us,
                 made_at_us: now_us,

@@ -42,6 +42,7 @@ impl<'a> TableRows<'a> {
             columns: Vec::new(),
             select: String::new(),
             predicate: predicate.to_owned(),
+            decimal_literals: true,
             version: 1,
             bound_at_us,
             made_at_us: self.now_us,

@@ -86,6 +86,7 @@ impl World {
             columns: Vec::new(),
             select: String::new(),
             predicate: predicate.into(),
+            decimal_literals: true,
             version: 1,
             bound_at_us,
             made_at_us: bound_at_us,

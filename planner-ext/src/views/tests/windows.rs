@@ -21,6 +21,7 @@ fn bind(predicate: &str, bound_at_us: u64) -> crate::Result<BoundView> {
         columns: vec!["a".into(), "d".into()],
         select: format!("SELECT a, d FROM t WHERE {predicate}"),
         predicate: predicate.into(),
+        decimal_literals: true,
         version: 1,
         bound_at_us,
         made_at_us: bound_at_us,
