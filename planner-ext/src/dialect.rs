@@ -4,6 +4,7 @@
 //!
 //! - The right side of `IS [NOT] DISTINCT FROM` ends before AND and OR. sqlparser reads all that follows.
 //! - `1_000` is a number, and a number that runs into a word (`1_000_`, `0b11`) is an error, not a number with an alias.
+//! - `1e3` is a DOUBLE, also where `1.5` is a decimal.
 //! - `x -> x + 1` is a lambda.
 //! - `a ^ b` is an error: it is a power to some systems and an exclusive or to others.
 //! - A clause that the planner does not look at is an error ([`check`]).
@@ -13,7 +14,7 @@ mod unread;
 use std::any::TypeId;
 
 use datafusion::sql::parser::{DFParserBuilder, Statement};
-use datafusion::sql::sqlparser::ast::Expr;
+use datafusion::sql::sqlparser::ast::{CastKind, DataType, ExactNumberInfo, Expr, Value};
 use datafusion::sql::sqlparser::dialect::{Dialect, GenericDialect};
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
@@ -81,6 +82,10 @@ impl Dialect for Terrace {
         supports_select_item_multi_column_alias, supports_xml_expressions
     }
 
+    fn supports_order_by_all(&self) -> bool {
+        true
+    }
+
     fn supports_numeric_literal_underscores(&self) -> bool {
         true
     }
@@ -88,6 +93,16 @@ impl Dialect for Terrace {
     /// `x -> x + 1`, as an argument of functions on arrays.
     fn supports_lambda_functions(&self) -> bool {
         true
+    }
+
+    /// A number with an exponent is a DOUBLE, as in the SQL standard (approximate numeric literal).
+    fn parse_prefix(&self, parser: &mut Parser<'_>) -> Option<std::result::Result<Expr, ParserError>> {
+        let number = match &parser.peek_token_ref().token {
+            Token::Number(number, _) if number.contains(['e', 'E']) => number.replace('_', ""),
+            _ => return None,
+        };
+        parser.next_token();
+        Some(Ok(double(number)))
     }
 
     fn parse_infix(
@@ -111,6 +126,17 @@ impl Dialect for Terrace {
         let right = parser.parse_subexpr(precedence);
         Some(right.map(|right| distinct(Box::new(left.clone()), Box::new(right))))
     }
+}
+
+/// A number as a DOUBLE.
+pub(crate) fn double(number: String) -> Expr {
+    number_of_type(number, DataType::Double(ExactNumberInfo::None))
+}
+
+/// A number of a type that its digits alone do not tell.
+pub(crate) fn number_of_type(number: String, data_type: DataType) -> Expr {
+    let expr = Box::new(Expr::value(Value::SingleQuotedString(number)));
+    Expr::Cast { kind: CastKind::Cast, expr, data_type, array: false, format: None }
 }
 
 /// The tokens of a text.

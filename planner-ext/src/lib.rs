@@ -7,7 +7,7 @@
 //!   dialect    how SQL text is read
 //!   decimal    arithmetic on decimals in 64 bits
 //!   joins      the order of inner joins
-//!   literals   decimal literals beside floats
+//!   coercion   where numbers of different types meet
 //!   scan       reading chunks and the delta
 //!   sink       writing rows
 //!   views      hot data views: which queries ask for rows of a view only
@@ -15,13 +15,13 @@
 //!
 //! Nothing here knows Flight or HTTP; the server adapts [`Engine`] to both.
 
+mod coercion;
 mod decimal;
 mod dialect;
 pub mod engine;
 pub mod error;
 mod floats;
 mod joins;
-mod literals;
 pub mod provider;
 pub mod scan;
 pub mod sink;

@@ -32,7 +32,7 @@ pub(crate) fn in_column_type(
     value_of: &impl Fn(&Expr) -> Option<&ScalarValue>,
 ) -> Transformed<Expr> {
     let rewritten = match &expr {
-        Expr::BinaryExpr(BinaryExpr { left, op, right }) => match (value_of(left), value_of(right)) {
+        Expr::BinaryExpr(BinaryExpr { left, op, right }) if compares(*op) => match (value_of(left), value_of(right)) {
             (None, Some(value)) => column(left, schema).and_then(|(column, kind)| compare(column, kind, *op, value)),
             (Some(value), None) => {
                 let swapped = op.swap().or_else(|| is_distinction(*op).then_some(*op));
@@ -60,6 +60,12 @@ fn between(range: &Between, schema: &DFSchema, value_of: &impl Fn(&Expr) -> Opti
     let bound = |expr, op| compare(column, kind, op, value_of(expr).or_else(|| literal(expr))?);
     let within = bound(&range.low, Operator::GtEq)?.and(bound(&range.high, Operator::LtEq)?);
     Some(if range.negated { not(within) } else { within })
+}
+
+/// Whether an operator says how two values lie to each other.
+pub(crate) fn compares(op: Operator) -> bool {
+    use Operator::{Eq, Gt, GtEq, Lt, LtEq, NotEq};
+    matches!(op, Eq | NotEq | Lt | LtEq | Gt | GtEq) || is_distinction(op)
 }
 
 fn is_distinction(op: Operator) -> bool {

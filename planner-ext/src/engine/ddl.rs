@@ -357,7 +357,9 @@ pub(super) async fn open_external(
         let path = location.strip_prefix("file://").unwrap_or(location);
         let pattern = path.contains(['*', '?', '[']);
         FileAccess::of(state)?.check_read(Path::new(path))?;
-        if !pattern && !Path::new(path).exists() {
+        // A folder that INSERT is about to fill.
+        let is_new = path.ends_with('/') && !create.schema.fields().is_empty();
+        if !pattern && !is_new && !Path::new(path).exists() {
             return Err(Error::new(ErrorKind::NotFound, format!("there is no file or folder {path} on the server")));
         }
     }

@@ -18,8 +18,8 @@ use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, LogicalPlanBuil
 use datafusion::optimizer::simplify_expressions::ExprSimplifier;
 use datafusion::sql::parser::Statement as SqlStatement;
 use datafusion::sql::sqlparser::ast::{
-    CastKind, DataType, ExactNumberInfo, Expr as AstExpr, ExprWithAlias, Insert, ObjectName, Query, SetExpr,
-    Statement as Ast, TableObject, Value, ValueWithSpan, visit_expressions_mut,
+    DataType, ExactNumberInfo, Expr as AstExpr, ExprWithAlias, Insert, ObjectName, Query, SetExpr, Statement as Ast,
+    TableObject, Value, ValueWithSpan, visit_expressions_mut,
 };
 use terrace_tier_store::table::TableDefinition;
 
@@ -27,6 +27,7 @@ use super::catalog::Snapshot;
 use super::nodes::skeleton;
 use super::parse::{NameParts, normalized};
 use super::types::matching;
+use crate::coercion;
 use crate::dialect;
 use crate::error::{Error, Result};
 
@@ -66,7 +67,7 @@ pub(super) fn value_now(state: &SessionState, text: &str, field: &Field) -> Resu
             .with_query_execution_start_time(state.execution_props().query_execution_start_time)
             .build();
         let simplifier = ExprSimplifier::new(context);
-        let expr = simplifier.simplify(simplifier.coerce(expr, &none)?)?;
+        let expr = simplifier.simplify(coercion::coerced(&simplifier, expr, &none)?)?;
         let physical = state.create_physical_expr(expr, &none)?;
         let options = RecordBatchOptions::new().with_row_count(Some(1));
         let row = RecordBatch::try_new_with_options(Schema::empty().into(), Vec::new(), &options)?;
@@ -197,12 +198,10 @@ pub(super) fn stored_text(state: &SessionState, text: String) -> Result<String> 
     Ok(if changed { tree.to_string() } else { text })
 }
 
-/// A number with a point or an exponent, as written.
+/// A number with a point, as written.
 fn number_in(expr: &AstExpr) -> Option<&str> {
     match expr {
-        AstExpr::Value(ValueWithSpan { value: Value::Number(number, _), .. }) if number.contains(['.', 'e', 'E']) => {
-            Some(number)
-        }
+        AstExpr::Value(ValueWithSpan { value: Value::Number(number, _), .. }) if number.contains('.') => Some(number),
         _ => None,
     }
 }
@@ -216,9 +215,7 @@ fn cast_numbers(tree: &mut AstExpr, kind: impl Fn(&str) -> Result<DataType>) -> 
             Ok(data_type) => data_type,
             Err(error) => return ControlFlow::Break(error),
         };
-        let number = AstExpr::value(Value::SingleQuotedString(number.replace('_', "")));
-        let kind = CastKind::Cast;
-        *expr = AstExpr::Cast { kind, expr: Box::new(number), data_type, array: false, format: None };
+        *expr = dialect::number_of_type(number.replace('_', ""), data_type);
         changed = true;
         ControlFlow::Continue(())
     });

@@ -11,7 +11,7 @@ use datafusion::logical_expr::{DdlStatement, LogicalPlan, Statement as PlanState
 use datafusion::sql::parser::{ExplainStatement, Statement as SqlStatement};
 use datafusion::sql::sqlparser::ast::{
     AlterTable, BinaryOperator, CastKind, ColumnDef, ColumnOption, CommentObject, CreateTableOptions,
-    DataType as AstType, Expr, Ident, ObjectName, ObjectType, SqlOption, Statement as Ast, TransactionAccessMode,
+    DataType as AstType, Expr, Ident, ObjectName, ObjectType, SetExpr, SqlOption, Statement as Ast, TransactionAccessMode,
     TransactionIsolationLevel, TransactionMode, Truncate, Value, VisitMut, VisitorMut,
 };
 use datafusion::sql::sqlparser::keywords::Keyword;
@@ -418,6 +418,9 @@ fn classify_ast(mut ast: Ast, sql: &str) -> Result<Parsed> {
         }
         Ast::Insert(_) => (StatementKind::Insert, true),
         Ast::CreateTable(_) | Ast::CreateView(_) | Ast::CreateSchema { .. } => (StatementKind::Ddl, true),
+        Ast::Query(query) if matches!(query.body.as_ref(), SetExpr::Select(select) if select.into.is_some()) => {
+            (StatementKind::Ddl, true)
+        }
         Ast::Drop { .. } => return parse_drop(&ast),
         Ast::AlterTable(alter) => return Ok(ddl(Command::Alter(alter.clone()))),
         Ast::Comment { .. } => return parse_comment(&ast).map(|comment| ddl(Command::Comment(comment))),

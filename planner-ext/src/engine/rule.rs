@@ -33,8 +33,8 @@ use super::Engine;
 use super::ddl::{refuse_system, short};
 use super::parse::{NameParts, normalized};
 use super::session::Session;
-use crate::dialect;
 use crate::error::{Error, ErrorKind, Result, missing_table};
+use crate::{coercion, dialect};
 
 /// Which chunks a rule is about, as written.
 #[derive(Debug, Clone, Default)]
@@ -322,7 +322,7 @@ fn predicate(base: &SessionState, definition: &TableDefinition, condition: &AstE
         .with_query_execution_start_time(state.execution_props().query_execution_start_time)
         .build();
     let simplifier = ExprSimplifier::new(context);
-    let expr = simplifier.simplify(simplifier.coerce(expr, &schema)?)?;
+    let expr = simplifier.simplify(coercion::coerced(&simplifier, expr, &schema)?)?;
     convert(definition, &expr)
 }
 

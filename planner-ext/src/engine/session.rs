@@ -15,10 +15,29 @@ use super::transaction::Transaction;
 use super::{CATALOG, DEFAULT_SCHEMA, Engine};
 use crate::error::{Error, ErrorKind, Result};
 
-/// Options a user may set. A name that ends with a dot allows all below it.
-const ALLOWED: [&str; 9] = [
+/// Options a user may set. A name that ends with a dot or an underscore allows all that begin with it.
+const ALLOWED: [&str; 28] = [
     "datafusion.catalog.default_schema",
     "datafusion.execution.batch_size",
+    "datafusion.execution.coalesce_batches",
+    "datafusion.execution.collect_statistics",
+    "datafusion.execution.enable_ansi_mode",
+    "datafusion.execution.enable_recursive_ctes",
+    "datafusion.execution.listing_table_factory_infer_partitions",
+    "datafusion.execution.listing_table_ignore_subdirectory",
+    "datafusion.execution.parquet.allow_single_file_parallelism",
+    "datafusion.execution.parquet.bloom_filter_on_read",
+    "datafusion.execution.parquet.coerce_int96",
+    "datafusion.execution.parquet.compression",
+    "datafusion.execution.parquet.created_by",
+    "datafusion.execution.parquet.enable_page_index",
+    "datafusion.execution.parquet.max_row_group_size",
+    "datafusion.execution.parquet.pruning",
+    "datafusion.execution.parquet.pushdown_filters",
+    "datafusion.execution.parquet.reorder_filters",
+    "datafusion.execution.parquet.statistics_enabled",
+    "datafusion.execution.skip_partial_",
+    "datafusion.execution.split_file_groups_by_statistics",
     "datafusion.execution.target_partitions",
     "datafusion.execution.time_zone",
     "datafusion.explain.",
@@ -139,7 +158,7 @@ impl Session {
             "timezone" | "time.zone" | "time_zone" => "datafusion.execution.time_zone",
             other => other,
         };
-        if !ALLOWED.iter().any(|a| full == *a || (a.ends_with('.') && full.starts_with(a))) {
+        if !ALLOWED.iter().any(|a| full == *a || (a.ends_with(['.', '_']) && full.starts_with(a))) {
             return Err(Error::new(
                 ErrorKind::PermissionDenied,
                 format!("option '{full}' cannot be set in a session; these can: {}", ALLOWED.join(", ")),
@@ -154,7 +173,13 @@ impl Session {
         if full == "datafusion.catalog.default_schema" && !self.engine.schemas()?.contains(&new) {
             return Err(Error::new(ErrorKind::NotFound, format!("schema '{new}' does not exist")));
         }
-        self.config.lock().options_mut().set(full, &new)?;
+        {
+            let mut config = self.config.lock();
+            config.options_mut().set(full, &new)?;
+            if full == "datafusion.execution.time_zone" && new.is_empty() {
+                config.options_mut().execution.time_zone = None;
+            }
+        }
         let mut set = self.set.lock();
         match value {
             Some(_) => set.insert(full.to_owned(), new),
@@ -179,6 +204,7 @@ fn check_value(name: &str, value: &str) -> Result<()> {
     let bound = match name {
         "datafusion.execution.batch_size" => 65_536,
         "datafusion.execution.target_partitions" => 1_024,
+        "datafusion.execution.parquet.max_row_group_size" => 1 << 20,
         "datafusion.catalog.default_schema" if value.is_empty() => {
             return Err(Error::invalid(format!("a schema needs a name; the default is '{DEFAULT_SCHEMA}'")));
         }

@@ -42,13 +42,13 @@ fn rewritten(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
         Expr::Negative(inner) if is_float(&inner, schema) && !matches!(*inner, Expr::Literal(..)) => {
             Transformed::yes(*inner * lit(-1.0))
         }
-        Expr::AggregateFunction(AggregateFunction { func, params }) if counts_values(func.name(), params.distinct) => {
+        Expr::AggregateFunction(AggregateFunction { func, params }) if params.distinct => {
             let AggregateFunctionParams { args, .. } = params;
             let (args, changed) = with_one_zero(args, schema);
             let params = AggregateFunctionParams { args, ..params };
             Transformed::new_transformed(Expr::AggregateFunction(AggregateFunction { func, params }), changed)
         }
-        Expr::WindowFunction(mut window) if counts_values(window.fun.name(), window.params.distinct) => {
+        Expr::WindowFunction(mut window) if window.params.distinct => {
             let WindowFunction { params: WindowFunctionParams { args, .. }, .. } = &mut *window;
             let (one_zero, changed) = with_one_zero(std::mem::take(args), schema);
             *args = one_zero;
@@ -56,10 +56,6 @@ fn rewritten(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
         }
         other => Transformed::no(other),
     }
-}
-
-fn counts_values(function: &str, distinct: bool) -> bool {
-    distinct || function == "approx_distinct"
 }
 
 fn with_one_zero(args: Vec<Expr>, schema: &DFSchema) -> (Vec<Expr>, bool) {

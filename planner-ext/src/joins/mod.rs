@@ -39,7 +39,7 @@ pub(crate) use options::PlannerOptions;
 
 /// Planning as Terrace does it: our rules among DataFusion's.
 pub(crate) fn with_rules(builder: SessionStateBuilder) -> SessionStateBuilder {
-    let builder = crate::floats::with_repairs(builder)
+    let builder = crate::floats::with_repairs(crate::coercion::with_rules(builder))
         .with_optimizer_rules(optimizer_rules())
         .with_statistics_registry(physical::registry());
     builder.with_physical_optimizer_rules(crate::scan::physical_rules())
@@ -60,7 +60,7 @@ fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
     // Before lists are compared with each other.
     rules.insert(0, Arc::new(crate::floats::OneZero));
     // Before its zeros are looked for.
-    rules.insert(0, Arc::new(crate::literals::DecimalLiterals));
+    rules.insert(0, Arc::new(crate::coercion::DecimalLiterals));
     rules
 }
 

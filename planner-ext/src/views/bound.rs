@@ -19,7 +19,7 @@ use super::definition::Definition;
 use super::formula::Formula;
 use super::term::{is_comparison, is_deterministic};
 use crate::error::{Error, ErrorKind, Result};
-use crate::{dialect, literals};
+use crate::{coercion, dialect};
 
 /// One of the conditions that all rows of a view fulfil.
 #[derive(Debug, Clone)]
@@ -199,8 +199,7 @@ impl Binder {
         if moving && !is_window(&expr) {
             return Err(refuse("now() and its like may only bound a window, as in day >= now() - interval '30 days'"));
         }
-        let coerced = self.simplifier.coerce(expr, &self.schema)?;
-        let expr = self.simplifier.simplify(literals::in_column_types(coerced, &self.schema)?.data)?;
+        let expr = self.simplifier.simplify(coercion::coerced(&self.simplifier, expr, &self.schema)?)?;
         if !matches!(expr.get_type(&self.schema)?, DataType::Boolean | DataType::Null) {
             return Err(refuse("it is neither true nor false"));
         }

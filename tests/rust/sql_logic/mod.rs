@@ -7,7 +7,8 @@
 //! ```
 //!
 //! A record counts when it is no EXPLAIN, SHOW, DESCRIBE or query of `information_schema`, and plain DataFusion of the same
-//! version and features passes it here; what needs data outside of the crate fails there and so does not count. A record
+//! version and features passes it here. What names data outside of the crate is left out on both sides, and what needs these
+//! data fails in plain DataFusion then and so does not count. A record
 //! that expects an error passes with any error: the texts are Terrace's own. The test fails below 98 %, when a record
 //! outside of `differences.txt` fails, and when a record inside of it passes.
 //!

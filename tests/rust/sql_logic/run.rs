@@ -106,10 +106,13 @@ where
     let top = file.crate_folder().join("test_files");
     let mut verdicts = Verdicts::new();
     for record in records {
-        let Some((location, counts)) = describe(&record) else {
+        let Some((location, counts, is_here)) = describe(&record) else {
             let _ = runner.run_async(record).await;
             continue;
         };
+        if !is_here {
+            continue;
+        }
         let verdict = judge(runner.run_async(record)).await;
         let verdict = if counts { verdict } else { Verdict::NotCounted };
         verdicts.insert(place_of(&location, &top), verdict);
@@ -129,10 +132,13 @@ async fn judge<T>(run: impl Future<Output = Result<T, TestError>>) -> Verdict {
     }
 }
 
-/// Where a statement or query stands, and whether it counts; none for other records.
-fn describe(record: &Record<Column>) -> Option<(Location, bool)> {
+/// Where a statement or query stands, whether it counts, and whether the files that it names are in the crate; none for
+/// other records.
+fn describe(record: &Record<Column>) -> Option<(Location, bool, bool)> {
     match record {
-        Record::Statement { loc, sql, .. } | Record::Query { loc, sql, .. } => Some((loc.clone(), counts(sql))),
+        Record::Statement { loc, sql, .. } | Record::Query { loc, sql, .. } => {
+            Some((loc.clone(), counts(sql), !sql.contains("'../")))
+        }
         _ => None,
     }
 }

@@ -10,7 +10,8 @@ use super::render::{self, Column};
 use super::run::Folders;
 
 /// Settings of a session that make literals and times those of plain DataFusion.
-const AS_DATAFUSION: [&str; 1] = ["SET datafusion.sql_parser.parse_float_as_decimal = false"];
+const AS_DATAFUSION: [&str; 2] =
+    ["SET datafusion.sql_parser.parse_float_as_decimal = false", "SET datafusion.execution.time_zone = ''"];
 
 /// One session of a server.
 pub struct Terrace {
@@ -44,7 +45,7 @@ impl AsyncDB for Terrace {
             Outcome::Updated(rows) if changes_rows(sql) => {
                 Ok(DBOutput::Rows { types: vec![Column::Integer], rows: vec![vec![rows.to_string()]] })
             }
-            Outcome::Updated(rows) => Ok(DBOutput::StatementComplete(rows.max(0).unsigned_abs())),
+            Outcome::Updated(_) => Ok(DBOutput::StatementComplete(0)),
         }
     }
 

@@ -8,12 +8,13 @@ use super::*;
 fn widened() -> Vec<(&'static str, DataType, Vec<&'static str>)> {
     let timestamp = DataType::Timestamp(TimeUnit::Nanosecond, None);
     vec![
-        ("SELECT 1 AS x UNION ALL SELECT 2.5", DataType::Float64, vec!["1.0", "2.5"]),
-        ("SELECT sum(x) AS x FROM (SELECT 1 AS x UNION ALL SELECT 2.5)", DataType::Float64, vec!["3.5"]),
+        ("SELECT 1 AS x UNION ALL SELECT 2.5", DataType::Decimal128(21, 1), vec!["1.0", "2.5"]),
+        ("SELECT 1 AS x UNION ALL SELECT 25e-1", DataType::Float64, vec!["1.0", "2.5"]),
+        ("SELECT sum(x) AS x FROM (SELECT 1 AS x UNION ALL SELECT 2.5)", DataType::Decimal128(31, 1), vec!["3.5"]),
         (
             "SELECT sum(CASE WHEN x = 1 THEN 0 ELSE f END) AS x FROM (VALUES (1, 2.75), (2, 3.5)) t(x, f)",
-            DataType::Float64,
-            vec!["3.5"],
+            DataType::Decimal128(32, 2),
+            vec!["3.50"],
         ),
         (
             "SELECT DATE '2024-01-02' AS x UNION ALL SELECT TIMESTAMP '2024-01-01T10:11:12'",
@@ -23,8 +24,8 @@ fn widened() -> Vec<(&'static str, DataType, Vec<&'static str>)> {
         ("SELECT NULL AS x UNION ALL SELECT 3", DataType::Int64, vec!["", "3"]),
         ("SELECT 1 AS x UNION ALL SELECT 'abc'", DataType::Utf8View, vec!["1", "abc"]),
         ("SELECT CAST(1 AS INT) AS x UNION ALL SELECT 3000000000", DataType::Int64, vec!["1", "3000000000"]),
-        ("SELECT coalesce(NULL, CAST(1 AS INT), 2.5) AS x", DataType::Float64, vec!["1.0"]),
-        ("SELECT CASE WHEN 1 = 2 THEN 1 ELSE 2.5 END AS x", DataType::Float64, vec!["2.5"]),
+        ("SELECT coalesce(NULL, CAST(1 AS INT), 2.5) AS x", DataType::Decimal128(11, 1), vec!["1.0"]),
+        ("SELECT CASE WHEN 1 = 2 THEN 1 ELSE 2.5 END AS x", DataType::Decimal128(21, 1), vec!["2.5"]),
     ]
 }
 
@@ -91,7 +92,7 @@ async fn rows_of_an_insert_are_cast_once() {
 async fn a_recursive_term_that_is_wider_is_refused() {
     let server = Server::new();
     let wide = "WITH RECURSIVE r AS (SELECT 1 AS n UNION ALL SELECT n + 0.5 FROM r WHERE n < 3) SELECT * FROM r";
-    for words in ["Int64", "Float64", "CAST", "'r'", "'n'"] {
+    for words in ["Int64", "Decimal128", "CAST", "'r'", "'n'"] {
         server.fails(wide, ErrorKind::InvalidArgument, words).await;
     }
     server.fails(&format!("CREATE VIEW v AS {wide}"), ErrorKind::InvalidArgument, "CAST").await;

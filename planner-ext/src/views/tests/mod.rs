@@ -49,6 +49,7 @@ impl Planner {
     pub(crate) fn of(columns: &Schema) -> Self {
         let mut config = SessionConfig::new();
         config.options_mut().sql_parser.map_string_types_to_utf8view = true;
+        config.options_mut().sql_parser.parse_float_as_decimal = true;
         let state = SessionStateBuilder::new().with_default_features().with_config(config).build();
         let schema = Arc::new(DFSchema::try_from(columns.clone()).unwrap());
         let context = SimplifyContext::builder().with_schema(Arc::clone(&schema)).with_current_time().build();
@@ -58,7 +59,7 @@ impl Planner {
     /// With the types of its values settled, and as the optimizer leaves it.
     fn planned(&self, sql: &str) -> datafusion::error::Result<(Expr, Expr)> {
         let expr = self.state.create_logical_expr(sql, &self.schema)?;
-        let coerced = self.simplifier.coerce(expr, &self.schema)?;
+        let coerced = crate::coercion::coerced(&self.simplifier, expr, &self.schema)?;
         Ok((coerced.clone(), self.simplifier.simplify(coerced)?))
     }
 
