@@ -6,9 +6,11 @@
 //! - `1_000` is a number, and a number that runs into a word (`1_000_`, `0b11`) is an error, not a number with an alias.
 //! - `1e3` is a DOUBLE, also where `1.5` is a decimal.
 //! - `x -> x + 1` is a lambda.
+//! - `STRUCT(a INT)` is a type, as `STRUCT<a INT>` is ([`struct_types`]).
 //! - `a ^ b` is an error: it is a power to some systems and an exclusive or to others.
 //! - A clause that the planner does not look at is an error ([`check`]).
 
+mod struct_types;
 mod unread;
 
 use std::any::TypeId;
@@ -142,7 +144,8 @@ pub(crate) fn number_of_type(number: String, data_type: DataType) -> Expr {
 /// The tokens of a text.
 pub(crate) fn tokenize(text: &str) -> Result<Vec<TokenWithSpan>> {
     let tokens = Tokenizer::new(&Terrace, text).tokenize_with_location();
-    let tokens = tokens.map_err(|e| Error::invalid(format!("SQL syntax: {e}")))?;
+    let mut tokens = tokens.map_err(|e| Error::invalid(format!("SQL syntax: {e}")))?;
+    struct_types::with_angle_brackets(&mut tokens);
     for pair in tokens.windows(2) {
         if let [TokenWithSpan { token: number @ (Token::Number(..) | Token::HexStringLiteral(_)), span }, next] = pair
             && let Token::Word(word) = &next.token

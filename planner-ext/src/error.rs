@@ -145,9 +145,7 @@ impl From<DataFusionError> for Error {
             DataFusionError::SQL(inner, _) => {
                 Self::invalid(format!("SQL syntax: {}", clean_parser(&inner.to_string())))
             }
-            DataFusionError::NotImplemented(what) => {
-                Self::unimplemented(format!("not supported: {}", first_part(&what)))
-            }
+            DataFusionError::NotImplemented(what) => not_implemented(first_part(&what)),
             DataFusionError::Plan(what) => plan_error(&what),
             DataFusionError::Configuration(what) => Self::invalid(first_part(&what)),
             DataFusionError::SchemaError(inner, _) => Self::invalid(schema_error(*inner)),
@@ -208,7 +206,7 @@ fn from_reference(error: &DataFusionError) -> Error {
         }
         DataFusionError::ResourcesExhausted(what) => Error::new(ErrorKind::ResourceExhausted, out_of_memory(what)),
         DataFusionError::Execution(what) | DataFusionError::Plan(what) => Error::invalid(first_part(what)),
-        DataFusionError::NotImplemented(what) => Error::unimplemented(first_part(what)),
+        DataFusionError::NotImplemented(what) => not_implemented(first_part(what)),
         DataFusionError::ArrowError(inner, _) => match &**inner {
             ArrowError::DivideByZero => Error::invalid("division by zero"),
             ArrowError::IoError(_, io) => from_io(io),
@@ -219,6 +217,16 @@ fn from_reference(error: &DataFusionError) -> Error {
             other => Error::new(ErrorKind::Internal, other.to_string()),
         },
         other => Error::new(ErrorKind::Internal, first_part(&other.strip_backtrace())),
+    }
+}
+
+/// A number with too many digits is a mistake of the statement; DataFusion calls it not implemented.
+fn not_implemented(what: String) -> Error {
+    match what.starts_with("Decimal precision") {
+        true => {
+            Error::invalid(format!("a number has too many digits: {what}; CAST('..' AS DOUBLE) reads it as a float"))
+        }
+        false => Error::unimplemented(format!("not supported: {what}")),
     }
 }
 

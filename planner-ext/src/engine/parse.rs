@@ -11,8 +11,8 @@ use datafusion::logical_expr::{DdlStatement, LogicalPlan, Statement as PlanState
 use datafusion::sql::parser::{ExplainStatement, Statement as SqlStatement};
 use datafusion::sql::sqlparser::ast::{
     AlterTable, BinaryOperator, CastKind, ColumnDef, ColumnOption, CommentObject, CreateTableOptions,
-    DataType as AstType, Expr, Ident, ObjectName, ObjectType, SetExpr, SqlOption, Statement as Ast, TransactionAccessMode,
-    TransactionIsolationLevel, TransactionMode, Truncate, Value, VisitMut, VisitorMut,
+    DataType as AstType, Expr, Ident, ObjectName, ObjectType, SetExpr, SqlOption, Statement as Ast,
+    TransactionAccessMode, TransactionIsolationLevel, TransactionMode, Truncate, Value, VisitMut, VisitorMut,
 };
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};

@@ -8,14 +8,17 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use arrow::array::{RecordBatch, UInt64Array};
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{Field, Schema, SchemaRef};
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::error::DataFusionError;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::execution::session_state::SessionState;
 use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::{DdlStatement, LogicalPlan, Statement as PlanStatement};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::{self, Column as PhysicalColumn};
 use datafusion::physical_plan::joins::HashJoinExec;
+use datafusion::physical_plan::projection::{ProjectionExec, ProjectionExpr};
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use futures::{FutureExt, Stream, StreamExt, TryStreamExt};
 use terrace_tier_store::table::row_bytes;
@@ -162,7 +165,31 @@ async fn open(
 
 async fn physical_plan(state: &SessionState, ticket: &Ticket, planned: &Planned) -> Result<Arc<dyn ExecutionPlan>> {
     let plan = state.create_physical_plan(&planned.plan).await?;
+    let plan = with_announced_types(plan, planned.plan.schema().as_arrow())?;
     Ok(interruptible(plan, &ticket.interrupt())?)
+}
+
+/// The plan with the numbers of the announced types: the optimizer may have changed them (`decimal * 0` becomes a 0 of
+/// another precision). A number that does not fit is an error.
+fn with_announced_types(plan: Arc<dyn ExecutionPlan>, announced: &Schema) -> Result<Arc<dyn ExecutionPlan>> {
+    let found = plan.schema();
+    let differs = |have: &Field, want: &Field| {
+        have.data_type() != want.data_type() && have.data_type().is_numeric() && want.data_type().is_numeric()
+    };
+    let pairs = || found.fields().iter().zip(announced.fields());
+    if found.fields().len() != announced.fields().len() || !pairs().any(|(have, want)| differs(have, want)) {
+        return Ok(plan);
+    }
+    let columns = pairs().enumerate().map(|(index, (have, want))| {
+        let column: Arc<dyn PhysicalExpr> = Arc::new(PhysicalColumn::new(have.name(), index));
+        let expr = match differs(have, want) {
+            true => expressions::cast(column, &found, want.data_type().clone())?,
+            false => column,
+        };
+        Ok(ProjectionExpr { expr, alias: have.name().clone() })
+    });
+    let columns = columns.collect::<Result<Vec<_>>>()?;
+    Ok(Arc::new(ProjectionExec::try_new(columns, plan)?))
 }
 
 fn has_hash_join(plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {

@@ -1,14 +1,13 @@
 //! Expressions over floats that the analysis replaces.
 
+use arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::common::{DFSchema, Result};
-use datafusion::logical_expr::expr::{
-    AggregateFunction, AggregateFunctionParams, WindowFunction, WindowFunctionParams,
-};
+use datafusion::logical_expr::expr::{AggregateFunction, Sort, WindowFunctionParams};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
-use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, lit};
+use datafusion::logical_expr::{Aggregate, Expr, ExprSchemable, LogicalPlan, lit};
 use datafusion::optimizer::AnalyzerRule;
 
 /// `-f` becomes `f * -1.0`, which leaves the sign of a NaN alone: a NaN with a sign sorts below all numbers. An argument
@@ -24,6 +23,9 @@ impl AnalyzerRule for OneZeroOneNan {
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
         plan.transform_up_with_subqueries(|node| {
+            if matches!(&node, LogicalPlan::Aggregate(aggregate) if will_group(aggregate)) {
+                return Ok(Transformed::no(node));
+            }
             let schema = merge_schema(&node.inputs());
             let names = NamePreserver::new(&node);
             node.map_expressions(|expr| {
@@ -37,44 +39,65 @@ impl AnalyzerRule for OneZeroOneNan {
     }
 }
 
+/// Whether DataFusion makes this aggregate one over the groups of the only DISTINCT argument (`SingleDistinctToGroupBy`):
+/// groups have one zero, and an argument under another name would keep that from happening.
+fn will_group(aggregate: &Aggregate) -> bool {
+    let mut distinct = None;
+    let simple = aggregate.aggr_expr.iter().all(|expr| {
+        let Expr::AggregateFunction(AggregateFunction { func, params }) = expr else { return false };
+        if params.filter.is_some() || !params.order_by.is_empty() {
+            return false;
+        }
+        match (params.distinct, params.args.as_slice()) {
+            (true, [argument]) => *distinct.get_or_insert(argument) == argument,
+            (true, _) => false,
+            (false, _) => matches!(func.name(), "sum" | "min" | "max"),
+        }
+    });
+    simple && distinct.is_some() && !matches!(aggregate.group_expr.first(), Some(Expr::GroupingSet(_)))
+}
+
 fn rewritten(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
     match expr {
-        Expr::Negative(inner) if is_float(&inner, schema) && !matches!(*inner, Expr::Literal(..)) => {
-            Transformed::yes(*inner * lit(-1.0))
-        }
-        Expr::AggregateFunction(AggregateFunction { func, params }) if params.distinct => {
-            let AggregateFunctionParams { args, .. } = params;
-            let (args, changed) = with_one_zero(args, schema);
-            let params = AggregateFunctionParams { args, ..params };
+        Expr::Negative(inner) if !matches!(*inner, Expr::Literal(..)) => match float(-1.0, &inner, schema) {
+            Some(minus_one) => Transformed::yes(*inner * minus_one),
+            None => Transformed::no(Expr::Negative(inner)),
+        },
+        Expr::AggregateFunction(AggregateFunction { func, mut params }) if params.distinct => {
+            let changed = with_one_zero(&mut params.args, &mut params.order_by, schema);
             Transformed::new_transformed(Expr::AggregateFunction(AggregateFunction { func, params }), changed)
         }
         Expr::WindowFunction(mut window) if window.params.distinct => {
-            let WindowFunction { params: WindowFunctionParams { args, .. }, .. } = &mut *window;
-            let (one_zero, changed) = with_one_zero(std::mem::take(args), schema);
-            *args = one_zero;
+            let WindowFunctionParams { args, order_by, .. } = &mut window.params;
+            let changed = with_one_zero(args, order_by, schema);
             Transformed::new_transformed(Expr::WindowFunction(window), changed)
         }
         other => Transformed::no(other),
     }
 }
 
-fn with_one_zero(args: Vec<Expr>, schema: &DFSchema) -> (Vec<Expr>, bool) {
+/// Gives the arguments of a DISTINCT aggregate one zero, and its order likewise: DISTINCT is ordered by arguments only.
+fn with_one_zero(args: &mut [Expr], order_by: &mut [Sort], schema: &DFSchema) -> bool {
     let mut changed = false;
-    let one_zero = args.into_iter().map(|arg| {
-        let rewrite = is_float(&arg, schema) && !has_one_zero(&arg);
-        changed |= rewrite;
-        if rewrite { arg + lit(0.0) } else { arg }
-    });
-    let one_zero = one_zero.collect();
-    (one_zero, changed)
+    for expr in args.iter_mut().chain(order_by.iter_mut().map(|sort| &mut sort.expr)) {
+        if let Some(zero) = float(0.0, expr, schema).filter(|_| !has_one_zero(expr)) {
+            *expr = std::mem::take(expr) + zero;
+            changed = true;
+        }
+    }
+    changed
 }
 
 /// Whether this rule was here before: a plan is analysed more than once.
 fn has_one_zero(expr: &Expr) -> bool {
-    matches!(expr, Expr::BinaryExpr(sum) if *sum.right == lit(0.0))
+    matches!(expr, Expr::BinaryExpr(sum) if *sum.right == lit(0.0) || *sum.right == lit(0.0_f32))
 }
 
-fn is_float(expr: &Expr, schema: &DFSchema) -> bool {
-    use arrow::datatypes::DataType::{Float32, Float64};
-    expr.get_type(schema).is_ok_and(|kind| matches!(kind, Float32 | Float64))
+/// `value` in the type of an expression, if that is one of floats.
+fn float(value: f32, expr: &Expr, schema: &DFSchema) -> Option<Expr> {
+    match expr.get_type(schema).ok()? {
+        DataType::Float32 => Some(lit(value)),
+        DataType::Float64 => Some(lit(f64::from(value))),
+        _ => None,
+    }
 }

@@ -7,7 +7,7 @@ use terrace_server::client::{Client, Outcome};
 use terrace_server::error::{Error, Result};
 
 use super::render::{self, Column};
-use super::run::Folders;
+use super::run::{Folders, without_comments};
 
 /// Settings of a session that make literals and times those of plain DataFusion.
 const AS_DATAFUSION: [&str; 2] =
@@ -35,7 +35,14 @@ impl AsyncDB for Terrace {
     type ColumnType = Column;
 
     async fn run(&mut self, sql: &str) -> Result<DBOutput<Column>> {
-        match self.client.run(&self.folders.place(sql)).await? {
+        let outcome = self.client.run(&self.folders.place(sql)).await?;
+        if without_comments(sql).to_uppercase().starts_with("RESET") {
+            // What is reset is a setting of plain DataFusion again.
+            for setting in AS_DATAFUSION {
+                self.client.run(setting).await?;
+            }
+        }
+        match outcome {
             Outcome::Rows(schema, rows) => {
                 let batches: Vec<_> = rows.try_collect().await.map_err(Error::from)?;
                 let rows = batches.iter().flat_map(render::rows).collect();
@@ -57,6 +64,6 @@ impl AsyncDB for Terrace {
 }
 
 fn changes_rows(sql: &str) -> bool {
-    let word = sql.split_whitespace().next().unwrap_or_default().to_uppercase();
+    let word = without_comments(sql).split_whitespace().next().unwrap_or_default().to_uppercase();
     ["INSERT", "UPDATE", "DELETE", "MERGE", "COPY", "TRUNCATE", "WITH"].contains(&word.as_str())
 }

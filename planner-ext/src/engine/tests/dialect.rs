@@ -296,3 +296,24 @@ async fn stored_texts_keep_what_numbers_were_when_they_were_made() {
     server.run(&format!("RESET {DECIMALS}")).await.unwrap();
     assert_eq!(server.rows("SELECT arrow_typeof(0.3) LIKE 'Decimal%'").await, ["true"]);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn types_of_structs_are_written_with_either_bracket() {
+    let server = Server::new();
+    server
+        .run("CREATE TABLE s (k INT, x STRUCT(a INT, b STRUCT(c TEXT, \"d e\" DECIMAL(5, 2))), y STRUCT<a INT>)")
+        .await
+        .unwrap();
+    server
+        .run("INSERT INTO s VALUES (1, named_struct('a', 1, 'b', named_struct('c', 'z', 'd e', 2.5)), struct(7))")
+        .await
+        .unwrap();
+    for (sql, wanted) in [
+        ("SELECT x['a'], x['b']['c'], x['b']['d e'], y['a'] FROM s", "1|z|2.50|7"),
+        ("SELECT (named_struct('a', 1)::STRUCT(a BIGINT))['a']", "1"),
+        ("SELECT (CAST(named_struct('a', 1) AS STRUCT(a STRING)))['a']", "1"),
+        ("SELECT count(*) FROM (SELECT struct(k IS NULL, k) AS q FROM s WHERE struct(k, k)['c0'] = 1)", "1"),
+    ] {
+        assert_eq!(server.rows(sql).await, [wanted], "{sql}");
+    }
+}

@@ -62,6 +62,26 @@ async fn prepare_rows_views_and_tables_have_one_type() {
 }
 
 #[tokio::test]
+async fn folded_numbers_have_the_announced_type() {
+    let server = Server::new();
+    server.run("CREATE TABLE t (d DECIMAL(20, 2) NOT NULL, b BIGINT NOT NULL)").await.unwrap();
+    server.run("INSERT INTO t VALUES (2.5, 3)").await.unwrap();
+    for (sql, wanted) in [
+        ("SELECT d * 0 AS x FROM t", "0.00"),
+        ("SELECT d * 0 + 1 AS x FROM t", "1.00"),
+        ("SELECT round(125.0::DECIMAL(10, 1), -1::INT) AS x", "130.0"),
+        ("SELECT b * 0 AS x FROM t", "0"),
+    ] {
+        let prepared = server.session.prepare(sql).await.unwrap();
+        let announced = prepared.dataset_schema();
+        let running = prepared.query(None).await.unwrap();
+        let rows: Vec<_> = running.stream.try_collect().await.unwrap();
+        assert_eq!(rows[0].schema().field(0).data_type(), announced.field(0).data_type(), "{sql}");
+        assert_eq!(server.rows(sql).await, [wanted], "{sql}");
+    }
+}
+
+#[tokio::test]
 async fn sums_over_a_widened_view_keep_their_fraction() {
     let server = Server::new();
     server.run("CREATE VIEW v AS SELECT 1 AS x UNION ALL SELECT 2.5").await.unwrap();

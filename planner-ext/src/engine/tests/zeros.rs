@@ -107,6 +107,13 @@ async fn distinct_counts_have_one_zero_and_negated_nan_stays_the_greatest() {
         ("SELECT count(*), count(DISTINCT r), count(DISTINCT f) FROM f", vec!["8|5|5"]),
         ("SELECT k < 2, count(*), count(DISTINCT f) FROM f WHERE k < 2 GROUP BY 1", vec!["true|2|1"]),
         ("SELECT cardinality(array_agg(DISTINCT f)) FROM f WHERE k < 2", vec!["1"]),
+        ("SELECT array_agg(DISTINCT f ORDER BY f), count(*) FROM f WHERE k < 2", vec!["[0.0]|2"]),
+        (
+            "SELECT arrow_typeof(array_agg(DISTINCT r)) LIKE '%Float32%', arrow_typeof(-r) FROM f WHERE k = 2 GROUP BY r",
+            vec!["true|Float32"],
+        ),
+        ("SELECT approx_median(DISTINCT k) > 2.0 FROM f", vec!["true"]),
+        ("SELECT count(DISTINCT f), max(f) FROM f WHERE k < 2", vec!["1|0.0"]),
         ("SELECT k FROM f WHERE -f > 1e300 ORDER BY k", vec!["3", "4"]),
         ("SELECT k FROM f WHERE k > 1 AND k < 6 ORDER BY -f", vec!["2", "5", "3", "4"]),
         ("SELECT -f AS x, 1.0 / -f AS y FROM f WHERE k = 0", vec!["-0.0|-inf"]),
