@@ -2,8 +2,9 @@
 //!
 //! A login opens a session that lives as long as its bearer token. A client without one, because the service is open or
 //! because it repeats its user and password with each call, gets the session of its user on its connection, which ends
-//! with the connection: two clients never share a session by the name of their user. Sessions are bounded in number and expire when unused; a
-//! client that never closes one takes nothing from others but its place.
+//! with the connection: two clients never share a session by the name of their user. Sessions are bounded in number and
+//! expire when unused; a client that never closes one takes nothing from others but its place. A session that ends rolls
+//! back what it did not commit. No cookie is ever set, so none can name a session.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -84,7 +85,7 @@ impl Sessions {
             Err(_) if open => Credentials::None,
             other => other?,
         };
-        if let Some(session) = self.of_token(&credentials) {
+        if let Some(session) = self.of_token(&credentials).await? {
             return Ok(session);
         }
         let principal = self.authentication.verify(&credentials)?;
@@ -124,14 +125,20 @@ impl Sessions {
         Ok(self.engine.close_session(&session.id).await?)
     }
 
-    fn of_token(&self, credentials: &Credentials) -> Option<Arc<Session>> {
-        let Credentials::Bearer(token) = credentials else { return None };
-        let session = self.by_token.lock().get(token).cloned()?;
-        if session.last_used.lock().elapsed() > self.ttl {
-            return None;
+    /// The session of a token; one that expired ends at once, with its transaction.
+    async fn of_token(&self, credentials: &Credentials) -> Result<Option<Arc<Session>>, Status> {
+        let Credentials::Bearer(token) = credentials else { return Ok(None) };
+        let Some(session) = self.by_token.lock().get(token).cloned() else { return Ok(None) };
+        if session.last_used.lock().elapsed() <= self.ttl {
+            *session.last_used.lock() = Instant::now();
+            return Ok(Some(session));
         }
-        *session.last_used.lock() = Instant::now();
-        Some(session)
+        // Whoever takes it out closes it.
+        let expired = self.by_token.lock().remove(token);
+        if let Some(expired) = expired {
+            self.close(&expired).await?;
+        }
+        Ok(None)
     }
 
     /// Drops expired sessions from time to time, and when the table is full; refuses when that does not help.

@@ -155,8 +155,10 @@ impl From<DataFusionError> for Error {
                 Self::new(ErrorKind::Cancelled, "the statement was cancelled")
             }
             DataFusionError::IoError(io) => from_io(&io),
-            DataFusionError::ObjectStore(inner) => from_object_store(&inner.to_string()),
-            DataFusionError::ParquetError(inner) => Self::invalid(format!("cannot read Parquet: {inner}")),
+            DataFusionError::ObjectStore(inner) => from_object_store(&inner),
+            DataFusionError::ParquetError(inner) => {
+                own_cause(&*inner).unwrap_or_else(|| Self::invalid(format!("cannot read Parquet: {inner}")))
+            }
             other => Self::new(ErrorKind::Internal, first_part(&other.strip_backtrace())),
         }
     }
@@ -188,7 +190,7 @@ fn from_boxed(inner: Box<dyn std::error::Error + Send + Sync>) -> Error {
     };
     match inner.downcast::<DataFusionError>() {
         Ok(datafusion) => Error::from(*datafusion),
-        Err(other) => Error::new(ErrorKind::Internal, other.to_string()),
+        Err(other) => own_cause(&*other).unwrap_or_else(|| Error::new(ErrorKind::Internal, other.to_string())),
     }
 }
 
@@ -204,6 +206,8 @@ fn from_reference(error: &DataFusionError) -> Error {
             }
             Error::new(ErrorKind::Internal, inner.to_string())
         }
+        DataFusionError::ObjectStore(inner) => from_object_store(inner),
+        DataFusionError::ParquetError(inner) if let Some(own) = own_cause(&**inner) => own,
         DataFusionError::ResourcesExhausted(what) => Error::new(ErrorKind::ResourceExhausted, out_of_memory(what)),
         DataFusionError::Execution(what) | DataFusionError::Plan(what) => Error::invalid(first_part(what)),
         DataFusionError::NotImplemented(what) => not_implemented(first_part(what)),
@@ -240,8 +244,19 @@ fn from_io(error: &std::io::Error) -> Error {
     Error::new(kind, error.to_string())
 }
 
-fn from_object_store(text: &str) -> Error {
-    if text.contains("not found") || text.contains("No such file") {
+/// Our own error below another one.
+fn own_cause(error: &(dyn std::error::Error + 'static)) -> Option<Error> {
+    let mut causes = std::iter::successors(Some(error), |error| error.source());
+    causes.find_map(|cause| cause.downcast_ref::<Error>().cloned())
+}
+
+fn from_object_store(error: &datafusion::object_store::Error) -> Error {
+    let text = error.to_string();
+    if let Some(own) = own_cause(error) {
+        own
+    } else if matches!(error, datafusion::object_store::Error::InvalidPath { .. }) {
+        Error::invalid(text)
+    } else if text.contains("not found") || text.contains("No such file") {
         Error::new(ErrorKind::NotFound, format!("file not found: {text}"))
     } else {
         Error::new(ErrorKind::Internal, format!("cannot access files: {text}"))

@@ -7,6 +7,7 @@ use serde_json::Value;
 use crate::error::Result;
 use crate::http_client::HttpConnection;
 use crate::placement::{parse, print_json};
+use crate::terminal::out;
 use crate::units::{Size, Span, human_bytes};
 
 /// What to ask.
@@ -92,7 +93,7 @@ pub fn run(options: &Options) -> Result<()> {
     if options.json {
         return print_json(&answer);
     }
-    print!("{}", told(answer)?);
+    out!("{}", told(answer)?);
     Ok(())
 }
 

@@ -7,6 +7,7 @@ use terrace_tier_store::placement::{Calibration, Point, TierCost, TierProfile};
 
 use crate::error::Result;
 use crate::placement::{Output, parse, print_json};
+use crate::terminal::outln;
 use crate::units::human_bytes;
 
 /// What to do.
@@ -37,13 +38,13 @@ pub fn run(options: &Options) -> Result<()> {
         return print_json(&answer);
     }
     let Answer { calibration, used } = parse(answer)?;
-    println!("{}; measured in {:.2} s", calibration.machine, calibration.took_us as f64 / 1e6);
+    outln!("{}; measured in {:.2} s", calibration.machine, calibration.took_us as f64 / 1e6);
     for (profile, used) in calibration.tiers.iter().zip(&used) {
         print_tier(profile, used);
     }
     let correction = calibration.correction;
     if correction.bytes > 0 {
-        println!(
+        outln!(
             "\nscans since then ({}): the device takes {:.2} times as long as measured, and {:.0} % of it is waited for",
             human_bytes(correction.bytes),
             correction.device_times,
@@ -55,14 +56,20 @@ pub fn run(options: &Options) -> Result<()> {
 
 fn print_tier(profile: &TierProfile, used: &TierCost) {
     let how = if profile.measured { "measured" } else { "not measured, typical of its kind" };
-    println!("\n{} ({}), {how}: {}", profile.name, profile.kind, profile.device);
+    outln!("\n{} ({}), {how}: {}", profile.name, profile.kind, profile.device);
     if let Some(note) = &profile.note {
-        println!("  {note}");
+        outln!("  {note}");
     }
     if !profile.points.is_empty() {
-        println!(
+        outln!(
             "  {:<11}{:>12}{:>11}{:>9}{:>9}{:>12}{:>12}",
-            "pattern", "selectivity", "read", "places", "at once", "each", "rate"
+            "pattern",
+            "selectivity",
+            "read",
+            "places",
+            "at once",
+            "each",
+            "rate"
         );
         profile.points.iter().for_each(print_point);
     }
@@ -73,13 +80,13 @@ fn print_tier(profile: &TierProfile, used: &TierCost) {
         let latency = |pattern: Pattern| Some(format!("{} {}", time(of(pattern)?.latency_us), pattern.name()));
         let latencies: Vec<String> = latencies.into_iter().filter_map(latency).collect();
         let rate = sequential.bytes_per_us;
-        println!("  used: {rate:.0} MB/s; before each {place}: {}", latencies.join(", "));
+        outln!("  used: {rate:.0} MB/s; before each {place}: {}", latencies.join(", "));
     }
 }
 
 fn print_point(point: &Point) {
     let selectivity = point.selectivity.map_or_else(String::new, |share| format!("{:.1} %", share * 100.0));
-    println!(
+    outln!(
         "  {:<11}{selectivity:>12}{:>11}{:>9}{:>9}{:>12}{:>12}",
         point.pattern.name(),
         human_bytes(point.bytes),

@@ -7,6 +7,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 use crate::config::{Config, Given};
 use crate::error::Result;
 use crate::maintenance::{backup, check, du, rebuild};
+use crate::terminal::{out, outln};
 use crate::{advise, calibrate, demo, health, load, moves, placement, serve, sql, tiers};
 
 /// Analytical SQL over data larger than DRAM: every column of every batch lies on the tier where it pays most.
@@ -315,12 +316,22 @@ impl ServerOptions {
         given.extend(flags.into_iter().filter_map(|(flag, key, value)| Some(Given::flag(flag, key, value?))));
         Config::load(self.config.as_deref(), crate::config::environment(), given)
     }
+
+    /// The same for a server, which protects what it is configured by, and what systemd hands to a service.
+    fn load_to_serve(&self) -> Result<Config> {
+        let mut config = self.load()?;
+        self.config.iter().for_each(|file| config.files.protect(file));
+        for folders in ["CONFIGURATION_DIRECTORY", "CREDENTIALS_DIRECTORY"].into_iter().filter_map(std::env::var_os) {
+            std::env::split_paths(&folders).for_each(|folder| config.files.protect(&folder));
+        }
+        Ok(config)
+    }
 }
 
 /// Parses the command line of this process and does what it says.
 pub fn run() -> Result<()> {
     match Cli::parse().command {
-        Command::Serve { options, ready_file } => serve::run(options.load()?, ready_file.as_deref()),
+        Command::Serve { options, ready_file } => serve::run(options.load_to_serve()?, ready_file.as_deref()),
         Command::Load(options) => load::run(&options),
         Command::Sql(options) => sql::run(&options),
         Command::Demo(options) => demo::run(&options),
@@ -339,20 +350,20 @@ pub fn run() -> Result<()> {
         Command::Config { command: ConfigCommand::Check { file } } => {
             let config = Config::load(Some(&file), [], Vec::new())?;
             crate::memory::MemoryPlan::new(&config, crate::memory::Limit::detect())?;
-            println!("{}: fine", file.display());
+            outln!("{}: fine", file.display());
             Ok(())
         }
     }
 }
 
 fn print(config: &Config) -> Result<()> {
-    println!("# Terrace {}: the effective configuration.", env!("CARGO_PKG_VERSION"));
-    println!("# Command line > environment > this file > default. What is commented out is chosen by the server.\n");
-    print!("{}", config.to_toml());
+    outln!("# Terrace {}: the effective configuration.", env!("CARGO_PKG_VERSION"));
+    outln!("# Command line > environment > this file > default. What is commented out is chosen by the server.\n");
+    out!("{}", config.to_toml());
     let plan = crate::memory::MemoryPlan::new(config, crate::memory::Limit::detect())?;
-    println!("# Memory here ({}):", plan.limit.source);
+    outln!("# Memory here ({}):", plan.limit.source);
     for (name, bytes) in plan.parts().iter().chain([&("limit", plan.limit.bytes)]) {
-        println!("#   {name:<14}{}", crate::units::human_bytes(*bytes));
+        outln!("#   {name:<14}{}", crate::units::human_bytes(*bytes));
     }
     Ok(())
 }

@@ -83,6 +83,17 @@ section! {
         pub read_roots: Option<String> = None,
         /// The same for files to be written.
         pub write_roots: Option<String> = None,
+        /// Further files and folders of the server's own (keys, passwords), with `:` between them. The file of the
+        /// configuration is among them.
+        pub protected: Option<String> = None,
+    }
+}
+
+impl FilesConfig {
+    /// Adds a file or folder to those that no statement and no request may name.
+    pub fn protect(&mut self, path: &Path) {
+        let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned()).display().to_string();
+        self.protected = Some(self.protected.take().map_or_else(|| path.clone(), |before| format!("{before}:{path}")));
     }
 }
 

@@ -69,6 +69,9 @@ pub enum Error {
     /// A check found damage; the report was printed.
     #[error("damage was found: {0}; each finding says what to do")]
     Damage(String),
+    /// Nobody reads the output any more, so what would have made more of it ended.
+    #[error("nobody reads the output any more")]
+    OutputClosed,
     /// The two runs of the demo differ.
     #[error("the answers of {0} differ")]
     AnswersDiffer(String),

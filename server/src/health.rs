@@ -6,6 +6,7 @@ use clap::Args;
 
 use crate::error::{Error, Result};
 use crate::http_client;
+use crate::terminal::outln;
 
 /// What to ask.
 #[derive(Debug, Args)]
@@ -24,7 +25,7 @@ pub struct Options {
 /// When the server cannot be reached or is not ready.
 pub fn run(options: &Options) -> Result<()> {
     let body = ask(&options.http_addr, Duration::from_secs(options.timeout.max(1)))?;
-    println!("{body}");
+    outln!("{body}");
     Ok(())
 }
 

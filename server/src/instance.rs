@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use terrace_planner_ext::engine::{Engine, EngineOptions, FileAccess, MiningMode, MiningOptions};
+use terrace_planner_ext::engine::{Engine, EngineOptions, FileAccess, MiningMode, MiningOptions, pool_file};
 use terrace_tier_store::placement::{HoldOptions, MergeKind, TieringMode};
 use terrace_tier_store::store::{CompressionChoice, NvmOptions, ReadGapChoice};
 use terrace_tier_store::tier::codec;
@@ -120,13 +120,16 @@ fn engine_options(config: &Config, plan: &MemoryPlan, threads: usize, cpu: tokio
 
 /// The data directory and the spill folder are the engine's to protect.
 fn file_access(config: &Config) -> FileAccess {
+    let listed = |folders: &str| folders.split(':').filter(|folder| !folder.is_empty()).map(PathBuf::from).collect();
     let roots = |given: &Option<String>| match given {
-        Some(folders) => folders.split(':').filter(|folder| !folder.is_empty()).map(PathBuf::from).collect(),
+        Some(folders) => listed(folders),
         None if config.password.is_some() => Vec::new(),
         None => vec![PathBuf::from("/")],
     };
     let (read_roots, write_roots) = (roots(&config.files.read_roots), roots(&config.files.write_roots));
-    FileAccess { read_roots, write_roots, protected: config.tiers.nvm.path.iter().cloned().collect() }
+    let mut protected: Vec<PathBuf> = config.files.protected.as_deref().map_or_else(Vec::new, listed);
+    protected.extend(config.tiers.nvm.path.as_deref().map(pool_file));
+    FileAccess::new(read_roots, write_roots, protected)
 }
 
 fn store_options(config: &Config, plan: &MemoryPlan) -> StoreOptions {

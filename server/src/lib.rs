@@ -8,6 +8,8 @@
 //!
 //! The binary is a thin shell around [`main`]. Tests use [`serve::Server`] in their own process.
 
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
 pub mod adapter;
 pub mod advise;
 pub mod allocator;
@@ -30,6 +32,7 @@ pub mod moves;
 pub mod placement;
 pub mod serve;
 pub mod sql;
+pub mod terminal;
 pub mod tiers;
 pub mod tpch;
 
@@ -42,10 +45,11 @@ pub use error::{Error, Result};
 /// Runs the command line of this process. Errors go to stderr and exit with 1.
 pub fn main() -> ExitCode {
     allocator::keep_freed_memory();
-    match cli::run() {
-        Ok(()) => ExitCode::SUCCESS,
+    match cli::run().and_then(|()| terminal::finish()) {
+        // Nobody waits for the rest.
+        Ok(()) | Err(Error::OutputClosed) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {error}");
+            terminal::errln!("error: {error}");
             ExitCode::FAILURE
         }
     }

@@ -8,6 +8,7 @@ use terrace_tier_store::placement::MoveRecord;
 
 use crate::error::{Error, Result};
 use crate::http_client::HttpConnection;
+use crate::terminal;
 
 /// What to do.
 #[derive(Debug, Args)]
@@ -99,10 +100,14 @@ pub fn run(options: &Options) -> Result<()> {
             let created = std::fs::File::create(path);
             Box::new(created.map_err(|e| Error::file(path, format!("cannot create it: {e}")))?)
         }
-        None => Box::new(std::io::stdout()),
+        None => Box::new(terminal::Output),
     };
-    let mut write =
-        |text: &str| out.write_all(text.as_bytes()).map_err(|e| Error::System(format!("cannot write the moves: {e}")));
+    let mut write = |text: &str| {
+        out.write_all(text.as_bytes()).map_err(|e| match terminal::is_closed() {
+            true => Error::OutputClosed,
+            false => Error::System(format!("cannot write the moves: {e}")),
+        })
+    };
     if *format == Format::Csv {
         write(CSV_HEAD)?;
     }

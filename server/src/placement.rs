@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use crate::error::{Error, Result};
 use crate::http_client::HttpConnection;
+use crate::terminal::outln;
 use crate::units::human_bytes;
 
 /// What to do.
@@ -166,9 +167,9 @@ fn list(table: Option<&str>, output: &Output) -> Result<()> {
     }
     let rules = items.into_iter().map(parse::<Rule>).collect::<Result<Vec<_>>>()?;
     if rules.is_empty() {
-        println!("no placement rules; `terrace placement pin --help` shows how to make one");
+        outln!("no placement rules; `terrace placement pin --help` shows how to make one");
     }
-    rules.iter().for_each(|rule| println!("{}", line(rule)));
+    rules.iter().for_each(|rule| outln!("{}", line(rule)));
     Ok(())
 }
 
@@ -178,7 +179,7 @@ fn make(kind: &str, scope: &Scope, tier: &str, output: &Output) -> Result<()> {
     if output.json {
         return print_json(&answer);
     }
-    println!("{}", line(&parse(answer)?));
+    outln!("{}", line(&parse(answer)?));
     Ok(())
 }
 
@@ -204,8 +205,8 @@ fn show_dropped(answer: Value, output: &Output) -> Result<()> {
     }
     let numbers = answer.get("dropped").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
     match numbers {
-        [] => println!("there was nothing to drop"),
-        _ => println!("dropped: rule {}", numbers.iter().map(Value::to_string).collect::<Vec<_>>().join(", ")),
+        [] => outln!("there was nothing to drop"),
+        _ => outln!("dropped: rule {}", numbers.iter().map(Value::to_string).collect::<Vec<_>>().join(", ")),
     }
     Ok(())
 }
@@ -236,7 +237,7 @@ pub(crate) fn parse<T: serde::de::DeserializeOwned>(value: Value) -> Result<T> {
 pub(crate) fn print_json(value: &Value) -> Result<()> {
     let text =
         serde_json::to_string_pretty(value).map_err(|e| Error::System(format!("cannot write the answer: {e}")))?;
-    println!("{text}");
+    outln!("{text}");
     Ok(())
 }
 

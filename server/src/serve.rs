@@ -3,6 +3,7 @@
 //! Start: memory, store, engine, listeners. Stop: no new work, running work within the grace period, flush, exit 0.
 //! [`Server`] is what tests and the demo run in their own process; [`run`] adds the terminal and signals.
 
+use std::io::IsTerminal;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,6 +24,7 @@ use crate::error::{Error, Result};
 use crate::http::{self, AppState, Credentials, ServerInfo};
 use crate::instance::Instance;
 use crate::memory::MemoryPlan;
+use crate::terminal::{self, errln, outln};
 use crate::units::human_bytes;
 
 /// A running server. Start and stop it from a plain thread or a blocking one; dropping it stops it at once.
@@ -330,7 +332,7 @@ impl Drop for ReadyFile {
 pub fn run(config: Config, ready_file: Option<&Path>) -> Result<()> {
     init_logging(&config.log)?;
     let server = Server::start(config)?;
-    println!("{}\nStop with Ctrl-C.", server.summary());
+    outln!("{}\nStop with Ctrl-C.", server.summary());
     let ready = ready_file.map(|path| ReadyFile::write(path, &server)).transpose()?;
     wait_and_stop(server)?;
     drop(ready);
@@ -341,7 +343,7 @@ pub fn run(config: Config, ready_file: Option<&Path>) -> Result<()> {
 pub fn wait_and_stop(server: Server) -> Result<()> {
     let Some(network) = server.network().cloned() else { return Ok(()) };
     let name = network.block_on(signal())?;
-    eprintln!(
+    errln!(
         "{name}: no new work is taken; running statements have {} to end (again to stop at once)",
         server.config.grace
     );
@@ -351,7 +353,7 @@ pub fn wait_and_stop(server: Server) -> Result<()> {
         }
     });
     server.shutdown()?;
-    eprintln!("stopped");
+    errln!("stopped");
     Ok(())
 }
 
@@ -369,12 +371,16 @@ pub async fn signal() -> Result<&'static str> {
     })
 }
 
-/// Log lines to stderr, by the filter of the configuration.
+/// Log lines to stderr, by the filter of the configuration; with colours only on a terminal.
 pub fn init_logging(filter: &str) -> Result<()> {
+    let no_color = std::env::var_os("NO_COLOR");
+    let colours = terminal::may_colour(std::io::stderr().is_terminal(), no_color.as_deref());
     let filter = tracing_subscriber::EnvFilter::try_new(filter)
         .map_err(|e| Error::Config(format!("log = '{filter}': {e}; write for example info")))?;
     // A second call (tests, the demo) keeps the first.
-    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
+    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colours);
+    // It would say on standard error that standard error is closed, and panic.
+    let _ = lines.log_internal_errors(false).try_init();
     Ok(())
 }
 

@@ -9,6 +9,7 @@ use terrace_tier_store::store::TierOrder;
 
 use crate::error::{Error, Result};
 use crate::placement::{Output, parse, path_part, print_json};
+use crate::terminal::outln;
 use crate::units::{Size, human_bytes};
 
 /// What to do.
@@ -155,7 +156,7 @@ pub fn run(options: &Options) -> Result<()> {
             if output.json {
                 return print_json(&answer);
             }
-            println!("dropped: {tier}");
+            outln!("dropped: {tier}");
             Ok(())
         }
     }
@@ -174,7 +175,7 @@ fn show(answer: Value, output: &Output) -> Result<()> {
 }
 
 fn print(answer: Value) -> Result<()> {
-    println!("{}", text(&parse(answer)?, crate::unix_us()));
+    outln!("{}", text(&parse(answer)?, crate::unix_us()));
     Ok(())
 }
 

@@ -1,5 +1,6 @@
 """Credentials, cancelling, clients that go away."""
 
+import base64
 import os
 import signal
 import subprocess
@@ -154,3 +155,40 @@ def test_two_clients_with_one_user_have_sessions_of_their_own(start_server):
         execute(a, "INSERT INTO t VALUES ('lost')")
     with client() as third, third.cursor() as c:
         assert execute(c, "SELECT who FROM t") == [("b",)], "a session that ends rolls back"
+
+
+def basic(server):
+    """Sends user and password with every call and never logs in."""
+    header = "Basic " + base64.b64encode(b"ada:secret").decode()
+    options = {DatabaseOptions.AUTHORIZATION_HEADER.value: header}
+    return flight_sql.connect(f"grpc://{server.flight}", db_kwargs=options, autocommit=True)
+
+
+def logged_in(server):
+    """Logs in once, for a token."""
+    return connect(f"grpc://{server.flight}", "ada", "secret")
+
+
+@pytest.mark.parametrize("connect_as", ["basic", "logged_in"])
+def test_the_transaction_of_a_killed_client_is_rolled_back(start_server, connect_as):
+    server = start_server(TERRACE_USER="ada", TERRACE_PASSWORD="secret")
+    with basic(server) as connection, connection.cursor() as cursor:
+        execute(cursor, "CREATE TABLE t (a BIGINT)")
+        program = (
+            "import sys, time, types, test_session as s\n"
+            "connection = getattr(s, sys.argv[2])(types.SimpleNamespace(flight=sys.argv[1]))\n"
+            "cursor = connection.cursor()\n"
+            "for sql in ('BEGIN', 'INSERT INTO t VALUES (1)'):\n"
+            "    cursor.execute(sql)\n"
+            "    cursor.fetchall()\n"
+            "print('inserted', flush=True)\n"
+            "time.sleep(60)\n"
+        )
+        environment = {**os.environ, "PYTHONPATH": os.path.dirname(__file__)}
+        client = subprocess.Popen([sys.executable, "-c", program, server.flight, connect_as], stdout=subprocess.PIPE, env=environment)
+        assert client.stdout.readline() == b"inserted\n"
+        client.send_signal(signal.SIGKILL)
+        client.wait()
+        # With a token the session lives on until it expires; its transaction holds up nobody.
+        execute(cursor, "INSERT INTO t VALUES (2)")
+        assert execute(cursor, "SELECT sum(a) FROM t") == [(2,)]

@@ -40,12 +40,14 @@ pub enum Error {
         supported: u32,
     },
     /// Nothing of that name exists.
-    #[error("{kind} '{name}' does not exist")]
+    #[error("{kind} '{name}' does not exist{}", hint.as_ref().map(|hint| format!("; {hint}")).unwrap_or_default())]
     NotFound {
         /// "table", "tier", "schema", ...
         kind: &'static str,
-        /// As given.
+        /// As given, and nothing else: it is shown in quotes.
         name: String,
+        /// What there is instead.
+        hint: Option<String>,
     },
     /// The name is taken.
     #[error("{kind} '{name}' already exists")]
@@ -119,6 +121,17 @@ pub enum Error {
 }
 
 impl Error {
+    /// Nothing of this kind has that name.
+    pub fn not_found(kind: &'static str, name: impl Into<String>) -> Self {
+        Self::NotFound { kind, name: name.into(), hint: None }
+    }
+
+    /// No tier has that name; `tiers` are the names there are.
+    pub fn unknown_tier(name: impl Into<String>, tiers: &[String]) -> Self {
+        let hint = Some(format!("there are {}", tiers.join(", ")));
+        Self::NotFound { kind: "tier", name: name.into(), hint }
+    }
+
     /// Wraps an I/O error with what was attempted and where.
     pub fn io(action: &'static str, path: impl Into<PathBuf>, source: &std::io::Error) -> Self {
         Self::Io { action, path: path.into(), errno: source.raw_os_error(), message: source.to_string() }
@@ -152,5 +165,18 @@ impl Error {
 impl From<arrow::error::ArrowError> for Error {
     fn from(error: arrow::error::ArrowError) -> Self {
         Self::Arrow(error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quotes_hold_the_name_and_nothing_else() {
+        let tiers = ["dram".to_owned(), "ssd".to_owned()];
+        let error = Error::unknown_tier("gpu", &tiers).to_string();
+        assert_eq!(error, "tier 'gpu' does not exist; there are dram, ssd");
+        assert_eq!(Error::not_found("table", "t").to_string(), "table 't' does not exist");
     }
 }

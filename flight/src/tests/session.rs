@@ -79,6 +79,7 @@ async fn an_unused_token_expires_and_full_tables_refuse_newcomers_only() {
 
     tokio::time::sleep(Duration::from_millis(350)).await;
     assert!(refused(&mut first).await.contains("expired"));
+    assert!(harness.engine.sessions.lock().is_empty(), "it ends when it is found to have expired");
     second.handshake("ada", "secret").await.unwrap();
     assert_eq!(harness.engine.sessions.lock().len(), 1);
 }

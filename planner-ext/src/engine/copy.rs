@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, Schema};
 use datafusion::common::Column;
+use datafusion::datasource::listing::ListingTableUrl;
 use datafusion::execution::options::{ArrowReadOptions, ReadOptions};
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder};
 use datafusion::prelude::{CsvReadOptions, JsonReadOptions, ParquetReadOptions, SessionContext};
@@ -15,6 +16,7 @@ use datafusion::sql::parser::Statement as SqlStatement;
 use terrace_tier_store::table::Table;
 
 use super::catalog::Snapshot;
+use super::files::REPLACING;
 use super::ingest::{Target, load};
 use super::parse::CopyFrom;
 use super::registry::Ticket;
@@ -23,6 +25,9 @@ use super::statement::Planned;
 use super::transaction::Transaction;
 use super::{Engine, SYSTEM_SCHEMA, ddl, parse};
 use crate::error::{Error, ErrorKind, Result, missing_table};
+
+/// What makes a path a pattern.
+const PATTERN: [char; 3] = ['*', '?', '['];
 
 /// How the file is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,9 +110,19 @@ pub(super) fn checked_copy_to(engine: &Engine, plan: LogicalPlan) -> Result<Logi
         Some(other) => return Err(Error::invalid(format!("COPY option overwrite takes true or false, not '{other}'"))),
     };
     let location = ddl::absolute_location(&copy.output_url)?;
-    let path = location.strip_prefix("file://").unwrap_or(&location);
-    engine.files().check_write(Path::new(path), overwrite)?;
+    if location.contains(PATTERN) {
+        return Err(Error::invalid(format!("COPY TO '{location}': a file to be written has no *, ? or [ in its path")));
+    }
+    engine.files().check_write(Path::new(&location), overwrite)?;
+    // What was checked is what is written, however it was spelled.
+    copy.output_url = if overwrite { replacing(&location)? } else { location };
     Ok(LogicalPlan::Copy(copy))
+}
+
+/// The location in the store that replaces files.
+fn replacing(location: &str) -> Result<String> {
+    let url = ListingTableUrl::parse(location)?;
+    Ok(url.as_str().replacen("file://", REPLACING, 1))
 }
 
 /// Checks the locations of the external table that an INSERT adds files to.
@@ -119,8 +134,7 @@ pub(super) fn check_external_insert(engine: &Engine, snapshot: &Snapshot, plan: 
         parse::parse(&external.sql)?.command
     {
         for location in &create.locations {
-            let path = location.strip_prefix("file://").unwrap_or(location);
-            engine.files().check_write(Path::new(path), true)?;
+            engine.files().check_write(Path::new(&ddl::absolute_location(location)?), true)?;
         }
     }
     Ok(())
@@ -151,10 +165,9 @@ pub(super) async fn copy_from(
     };
     let options = Options::new(copy)?;
     let location = ddl::absolute_location(&copy.location)?;
-    let path = location.strip_prefix("file://").unwrap_or(&location);
-    engine.files().check_read(Path::new(path))?;
-    if !path.contains(['*', '?', '[']) && !Path::new(path).exists() {
-        return Err(Error::new(ErrorKind::NotFound, format!("there is no file or folder {path} on the server")));
+    engine.files().check_read(Path::new(&location))?;
+    if !location.contains(PATTERN) && !Path::new(&location).exists() {
+        return Err(Error::new(ErrorKind::NotFound, format!("there is no file or folder {location} on the server")));
     }
     let context = SessionContext::new_with_state(snapshot.state());
     let plan = read(&context, &location, &options, &table, &copy.columns).await?;
@@ -207,7 +220,7 @@ async fn read(
 /// Columns as the file names them.
 async fn found_columns<'a>(context: &SessionContext, location: &str, options: &impl ReadOptions<'a>) -> Result<Schema> {
     let state = context.state();
-    let url = datafusion::datasource::listing::ListingTableUrl::parse(location)?;
+    let url = ListingTableUrl::parse(location)?;
     let schema = options.get_resolved_schema(&context.copied_config(), state.clone(), url).await?;
     Ok(schema.as_ref().clone())
 }

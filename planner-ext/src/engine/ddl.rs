@@ -9,6 +9,8 @@ use std::sync::Arc;
 
 use datafusion::catalog::TableProvider;
 use datafusion::common::Constraint;
+use datafusion::datasource::listing::ListingTableUrl;
+use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::{
     CreateCatalogSchema, CreateExternalTable, CreateMemoryTable, CreateView, DdlStatement, LogicalPlan,
@@ -331,15 +333,23 @@ async fn create_external(
     engine.blocking(move || writer.put_external(&object).map(|()| 0)).await
 }
 
-/// Makes a local path absolute; refuses stores this server does not reach.
+/// The absolute path of a location, which may be a URL of a local file; refuses stores this server does not reach.
 pub(super) fn absolute_location(location: &str) -> Result<String> {
     if let Some((scheme, _)) = location.split_once("://") {
+        let foreign = |what: &str| {
+            let message = format!("location '{location}': only local files can be read and written, not '{what}'");
+            Error::unimplemented(message)
+        };
         if scheme != "file" {
-            return Err(Error::unimplemented(format!(
-                "location '{location}': only local files can be read, not '{scheme}'"
-            )));
+            return Err(foreign(scheme));
         }
-        return Ok(location.to_owned());
+        // As whoever opens it will read it, escapes included.
+        let url = ListingTableUrl::parse(location)?;
+        if url.object_store() != ObjectStoreUrl::local_filesystem() {
+            return Err(foreign(url.object_store().as_str()));
+        }
+        let slash = if url.is_collection() && !url.prefix().as_ref().is_empty() { "/" } else { "" };
+        return Ok(format!("/{}{slash}", url.prefix().as_ref()));
     }
     let absolute = std::path::absolute(Path::new(location))
         .map_err(|e| Error::invalid(format!("location '{location}' is not a path: {e}")))?;
@@ -354,7 +364,7 @@ pub(super) async fn open_external(
     create: &CreateExternalTable,
 ) -> Result<Arc<dyn TableProvider>> {
     for location in &create.locations {
-        let path = location.strip_prefix("file://").unwrap_or(location);
+        let path = &absolute_location(location)?;
         let pattern = path.contains(['*', '?', '[']);
         FileAccess::of(state)?.check_read(Path::new(path))?;
         // A folder that INSERT is about to fill.

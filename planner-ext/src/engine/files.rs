@@ -1,40 +1,89 @@
 //! Which files and folders of the server's machine statements and HTTP requests may name.
 //!
 //! A path passes when it lies below a configured root and is no part of what the server itself keeps: its data directory,
-//! its pools, spilled rows, configuration and keys. Both are decided for the folder that the path really means, links
-//! followed, and compared by device and inode, so that no other name of a folder passes.
+//! pools, spilled rows, configuration and keys. Nor may it lie in another data directory or a backup. Both are decided for
+//! the folders that were opened, by device and inode, not for the words of the path:
 //!
-//! Not covered: a link that is swapped between this check and the use of the path.
+//! ```text
+//!   path -> without links -> opened below its root -> judged by what was opened -> used through the descriptor
+//!           (this file)      (opened)                 (this file)                  (store, draft)
+//! ```
+//!
+//! `FileAccess` says early, in the words of the statement, what is refused. What DataFusion reads and writes goes through
+//! [`CheckedFiles`] besides, so that neither another spelling of a path nor a link that is swapped in between leads elsewhere.
 
-use std::os::unix::fs::MetadataExt;
+mod draft;
+mod opened;
+mod store;
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 
 use datafusion::execution::session_state::SessionState;
+use parking_lot::Mutex;
+use terrace_tier_store::store::CATALOG_FILE;
 
 use crate::error::{Error, ErrorKind, Result};
+pub use draft::Place;
+use opened::{Folder, Identity};
+pub(super) use store::{CheckedFiles, REPLACING};
+
+/// The file that a pool has where only its folder is named.
+const POOL_FILE: &str = "terrace.pool";
 
 /// What may be read and written.
 #[derive(Debug, Clone)]
 pub struct FileAccess {
-    /// Folders below which files may be read.
-    pub read_roots: Vec<PathBuf>,
-    /// Folders below which files may be written.
-    pub write_roots: Vec<PathBuf>,
-    /// Files and folders of the server itself.
-    pub protected: Vec<PathBuf>,
+    read: Roots,
+    write: Roots,
+    protected: Vec<PathBuf>,
+    /// What came to be the server's while it serves.
+    added: Arc<Mutex<Vec<PathBuf>>>,
+}
+
+/// Folders below which files may be named.
+#[derive(Debug, Clone)]
+struct Roots {
+    folders: Vec<PathBuf>,
+    setting: &'static str,
 }
 
 impl FileAccess {
+    /// Reading and writing below these folders, save what is `protected`: files and folders of the server itself.
+    pub fn new(read_roots: Vec<PathBuf>, write_roots: Vec<PathBuf>, protected: Vec<PathBuf>) -> Self {
+        Self {
+            read: Roots { folders: read_roots, setting: "files.read_roots" },
+            write: Roots { folders: write_roots, setting: "files.write_roots" },
+            protected,
+            added: Arc::default(),
+        }
+    }
+
     /// Everything but `protected`.
     pub fn open(protected: Vec<PathBuf>) -> Self {
         let root = || vec![PathBuf::from("/")];
-        Self { read_roots: root(), write_roots: root(), protected }
+        Self::new(root(), root(), protected)
+    }
+
+    /// The same with more that is protected.
+    #[must_use]
+    pub fn with_protected(mut self, more: impl IntoIterator<Item = PathBuf>) -> Self {
+        self.protected.extend(more);
+        self
     }
 
     /// The access that the sessions of a state have.
-    pub(super) fn of(state: &SessionState) -> Result<std::sync::Arc<Self>> {
+    pub(super) fn of(state: &SessionState) -> Result<Arc<Self>> {
         let access = state.config().get_extension::<Self>();
         access.ok_or_else(|| Error::new(ErrorKind::Internal, "the session does not know which files it may name"))
+    }
+
+    /// Protects a file or folder that came to be the server's: the pool of an added tier, until the server stops.
+    pub(super) fn protect(&self, path: PathBuf) {
+        self.added.lock().push(path);
     }
 
     /// Checks a file, a folder or a pattern to be read.
@@ -42,11 +91,16 @@ impl FileAccess {
     /// # Errors
     /// [`ErrorKind::PermissionDenied`] with the path and the setting that forbids it.
     pub fn check_read(&self, path: &Path) -> Result<()> {
-        let real = self.real(&without_pattern(path))?;
-        self.check_root(&real, &self.read_roots, "files.read_roots")?;
-        let within = |own: &&PathBuf| own.canonicalize().is_ok_and(|own| own.starts_with(&real));
-        match self.protected.iter().find(within) {
-            Some(own) => Err(belongs_to_the_server(&real, own)),
+        let found = self.find(&without_pattern(path))?;
+        let folder = self.folder(&found, &self.read)?;
+        if let [name] = found.rest.as_slice() {
+            self.judge_entry(&folder, name, &found.real(), true)?;
+        }
+        // A folder is read with all that lies in it.
+        let real = found.real();
+        let within = |own: &PathBuf| own.canonicalize().is_ok_and(|own| own.starts_with(&real));
+        match self.protected().into_iter().find(within) {
+            Some(own) => Err(belongs_to_the_server(&real, &own)),
             None => Ok(()),
         }
     }
@@ -57,67 +111,210 @@ impl FileAccess {
     /// [`ErrorKind::PermissionDenied`] with the path and the setting that forbids it; [`ErrorKind::AlreadyExists`] for a
     /// file that is there, unless it may be replaced.
     pub fn check_write(&self, path: &Path, overwrite: bool) -> Result<()> {
-        let real = self.real(path)?;
-        self.check_root(&real, &self.write_roots, "files.write_roots")?;
-        if real.is_file() && !overwrite {
-            let shown = real.display();
-            return Err(Error::new(
-                ErrorKind::AlreadyExists,
-                format!("file {shown} exists already; choose another, or add OPTIONS (overwrite 'true')"),
-            ));
+        let found = self.find(path)?;
+        let folder = self.folder(&found, &self.write)?;
+        match found.rest.as_slice() {
+            [name] => self.judge_entry(&folder, name, &found.real(), overwrite),
+            _ => Ok(()),
         }
-        Ok(())
     }
 
-    /// The path that is meant: absolute, its existing part without links.
-    fn real(&self, path: &Path) -> Result<PathBuf> {
+    /// Checks what a tier is to stand on: a pool file, the folder for one, or a device. Returns what to protect from then on.
+    ///
+    /// # Errors
+    /// As of [`FileAccess::check_write`].
+    pub fn check_pool(&self, path: &Path) -> Result<PathBuf> {
+        let pool = pool_file(path);
+        if std::fs::metadata(&pool).is_ok_and(|found| found.file_type().is_char_device()) {
+            let found = self.find(&pool)?;
+            return self.folder(&found, &self.write).map(|_| pool);
+        }
+        self.check_write(&pool, true).map(|()| pool)
+    }
+
+    /// Opens the folder of what is to be written, judged, for those who write by themselves and replace nothing.
+    ///
+    /// # Errors
+    /// As of [`FileAccess::check_write`]; [`ErrorKind::NotFound`] when there is no such folder.
+    pub fn place(&self, path: &Path) -> Result<Place> {
+        self.place_to_write(path, true, false)
+    }
+
+    /// The same for files that statements write, whose folders are made.
+    fn place_to_write(&self, path: &Path, overwrite: bool, make: bool) -> Result<Place> {
+        let mut found = self.find(path)?;
+        let shown = found.real();
+        let Some(name) = found.take_name() else {
+            return Err(Error::invalid(format!("path {} has no name", path.display())));
+        };
+        let mut folder = self.folder(&found, &self.write)?;
+        if !make && !found.rest.is_empty() {
+            return Err(Error::new(ErrorKind::NotFound, format!("there is no folder {}", found.real().display())));
+        }
+        for part in &found.rest {
+            folder = folder.make(part, &found)?;
+        }
+        if !found.rest.is_empty() {
+            self.judge(&folder, &found, &self.write)?;
+        }
+        self.judge_entry(&folder, &name, &shown, overwrite)?;
+        Ok(Place::new(folder, name, shown))
+    }
+
+    /// Opens a file for reading, judged.
+    fn open_file(&self, path: &Path) -> Result<File> {
+        let found = self.find(path)?;
+        let [name] = found.rest.as_slice() else {
+            return Err(Error::new(ErrorKind::NotFound, format!("there is no file {}", path.display())));
+        };
+        let folder = self.folder(&found, &self.read)?;
+        let (file, identity) = folder.open_file(name, &found.real())?;
+        self.judge_file(identity, &found.real()).map(|()| file)
+    }
+
+    /// The path that is meant, its existing part without links.
+    fn find(&self, path: &Path) -> Result<Found> {
         let shown = path.display();
         let absolute = std::path::absolute(path).map_err(|e| Error::invalid(format!("'{shown}' is no path: {e}")))?;
         if absolute.components().any(|part| part == Component::ParentDir) {
             return Err(Error::invalid(format!("path {shown} has '..' in it; write it without")));
         }
         let found = absolute.ancestors().find_map(|folder| Some((folder.canonicalize().ok()?, folder)));
-        let (existing, folder) = found.ok_or_else(|| Error::invalid(format!("path {shown} has no folder")))?;
-        let rest = absolute.strip_prefix(folder).unwrap_or(Path::new(""));
+        let (mut folder, there) = found.ok_or_else(|| Error::invalid(format!("path {shown} has no folder")))?;
+        let rest = absolute.strip_prefix(there).unwrap_or(Path::new(""));
+        let mut rest: Vec<OsString> = rest.components().map(|part| part.as_os_str().to_owned()).collect();
         // A link to nothing would be followed when the file is made.
-        if let Some(first) = rest.components().next()
-            && existing.join(first).is_symlink()
+        if let Some(first) = rest.first()
+            && folder.join(first).is_symlink()
         {
             return Err(Error::invalid(format!("path {shown} leads over a link to nothing")));
         }
-        let real = if rest.as_os_str().is_empty() { existing } else { existing.join(rest) };
-        let own = real.ancestors().filter_map(identity).find_map(|folder| self.protected_as(folder));
-        match own {
-            Some(own) => Err(belongs_to_the_server(&real, own)),
-            None => Ok(real),
+        if !folder.is_dir()
+            && let (Some(parent), Some(name)) = (folder.parent(), folder.file_name())
+        {
+            if !rest.is_empty() {
+                return Err(Error::invalid(format!("path {shown} leads through {}, a file", folder.display())));
+            }
+            rest.push(name.to_owned());
+            folder = parent.to_owned();
         }
+        Ok(Found { folder, rest })
     }
 
-    fn protected_as(&self, wanted: (u64, u64)) -> Option<&PathBuf> {
-        self.protected.iter().find(|own| identity(own) == Some(wanted))
+    /// Opens the existing folder of a path, below one of the roots, and judges it.
+    fn folder(&self, found: &Found, roots: &Roots) -> Result<Folder> {
+        let roots_there = roots.folders.iter().filter_map(|root| root.canonicalize().ok());
+        let mut last = Err(outside(found, roots));
+        for root in roots_there.filter(|root| found.folder.starts_with(root)) {
+            last = Folder::below(&root, found);
+            if last.is_ok() {
+                break;
+            }
+        }
+        let folder = last?;
+        self.judge(&folder, found, roots).map(|()| folder)
     }
 
-    fn check_root(&self, real: &Path, roots: &[PathBuf], setting: &str) -> Result<()> {
-        let below = |root: &PathBuf| root.canonicalize().is_ok_and(|root| real.starts_with(root));
-        if roots.iter().any(below) {
+    /// Judges an open folder by its ancestors: those of the folder itself, whatever path led to it.
+    fn judge(&self, folder: &Folder, found: &Found, roots: &Roots) -> Result<()> {
+        let own: Vec<(Identity, PathBuf)> = self.identities().collect();
+        let roots_there: Vec<Identity> = roots.folders.iter().filter_map(Identity::of).collect();
+        let mut is_below = false;
+        for ancestor in folder.ancestors() {
+            let (ancestor, identity) = ancestor.map_err(|error| opened::failed("open", &found.real(), error))?;
+            if let Some((_, own)) = own.iter().find(|(known, _)| *known == identity) {
+                return Err(belongs_to_the_server(&found.real(), own));
+            }
+            if ancestor.has(CATALOG_FILE) {
+                let shown = found.real();
+                let message = format!("path {} lies in a data directory or a backup", shown.display());
+                return Err(Error::new(ErrorKind::PermissionDenied, message));
+            }
+            is_below |= roots_there.contains(&identity);
+        }
+        if is_below { Ok(()) } else { Err(outside(found, roots)) }
+    }
+
+    /// Judges what lies under a name in a judged folder, if anything.
+    fn judge_entry(&self, folder: &Folder, name: &OsStr, shown: &Path, overwrite: bool) -> Result<()> {
+        let Some(entry) = folder.entry(name, shown)? else { return Ok(()) };
+        self.judge_file(entry.identity, shown)?;
+        if entry.is_folder {
             return Ok(());
         }
-        let shown = real.display();
-        Err(Error::new(
-            ErrorKind::PermissionDenied,
-            format!("path {shown} lies below none of the folders of the setting {setting}"),
-        ))
+        if !entry.is_file {
+            return Err(Error::invalid(format!("{} is neither a file nor a folder", shown.display())));
+        }
+        if !overwrite {
+            let shown = shown.display();
+            let message = format!("file {shown} exists already; choose another, or add OPTIONS (overwrite 'true')");
+            return Err(Error::new(ErrorKind::AlreadyExists, message));
+        }
+        Ok(())
     }
+
+    /// Refuses a file of the server under another name.
+    fn judge_file(&self, identity: Identity, shown: &Path) -> Result<()> {
+        let is_own = |own: &PathBuf| {
+            Identity::of(own)
+                .is_some_and(|known| known == identity || (identity.has_links() && known.holds(own, identity)))
+        };
+        match self.protected().into_iter().find(is_own) {
+            Some(own) => Err(belongs_to_the_server(shown, &own)),
+            None => Ok(()),
+        }
+    }
+
+    fn protected(&self) -> Vec<PathBuf> {
+        self.protected.iter().cloned().chain(self.added.lock().iter().cloned()).collect()
+    }
+
+    /// What is protected and there, with the file systems of the kernel, which show memory and secrets of the process.
+    fn identities(&self) -> impl Iterator<Item = (Identity, PathBuf)> {
+        let kernel = ["/proc", "/sys"].map(PathBuf::from);
+        self.protected().into_iter().chain(kernel).filter_map(|own| Some((Identity::of(&own)?, own)))
+    }
+}
+
+/// A path, its existing part without links.
+#[derive(Debug)]
+struct Found {
+    /// The deepest folder of it that exists.
+    folder: PathBuf,
+    /// The names below that: of an existing file, or of what does not exist.
+    rest: Vec<OsString>,
+}
+
+impl Found {
+    fn real(&self) -> PathBuf {
+        self.rest.iter().fold(self.folder.clone(), |path, part| path.join(part))
+    }
+
+    /// Takes the last name off, also that of an existing folder.
+    fn take_name(&mut self) -> Option<OsString> {
+        let name = self.rest.pop();
+        name.or_else(|| {
+            let name = self.folder.file_name()?.to_owned();
+            self.folder = self.folder.parent()?.to_owned();
+            Some(name)
+        })
+    }
+}
+
+/// The pool file that is meant by the path of a tier.
+pub fn pool_file(path: &Path) -> PathBuf {
+    if path.is_dir() { path.join(POOL_FILE) } else { path.to_owned() }
+}
+
+fn outside(found: &Found, roots: &Roots) -> Error {
+    let (shown, setting) = (found.real(), roots.setting);
+    let message = format!("path {} lies below none of the folders of the setting {setting}", shown.display());
+    Error::new(ErrorKind::PermissionDenied, message)
 }
 
 fn belongs_to_the_server(real: &Path, own: &Path) -> Error {
     let (shown, own) = (real.display(), own.display());
     Error::new(ErrorKind::PermissionDenied, format!("path {shown} reaches {own}, which belongs to the server itself"))
-}
-
-/// Device and inode, links followed.
-fn identity(path: impl AsRef<Path>) -> Option<(u64, u64)> {
-    std::fs::metadata(path).ok().map(|found| (found.dev(), found.ino()))
 }
 
 /// The folder in which a pattern is looked for.
@@ -127,54 +324,4 @@ fn without_pattern(path: &Path) -> PathBuf {
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
-
-    fn kind(result: Result<()>) -> ErrorKind {
-        result.unwrap_err().kind()
-    }
-
-    #[test]
-    fn no_name_of_the_servers_folders_passes() {
-        let top = tempfile::tempdir().unwrap();
-        let data = top.path().join("data");
-        std::fs::create_dir_all(data.join("ssd")).unwrap();
-        std::fs::write(data.join("catalog.redb"), "x").unwrap();
-        std::os::unix::fs::symlink(&data, top.path().join("link")).unwrap();
-        std::os::unix::fs::symlink(data.join("new"), top.path().join("dangling")).unwrap();
-        let access = FileAccess::open(vec![data.clone()]);
-        for path in
-            ["data/catalog.redb", "data/new.parquet", "data/ssd/deep/new", "link/catalog.redb", "link/new", "data"]
-        {
-            assert_eq!(kind(access.check_write(&top.path().join(path), true)), ErrorKind::PermissionDenied, "{path}");
-            assert_eq!(kind(access.check_read(&top.path().join(path))), ErrorKind::PermissionDenied, "{path}");
-        }
-        for path in ["other/../data/x", "dangling"] {
-            assert_eq!(kind(access.check_write(&top.path().join(path), true)), ErrorKind::InvalidArgument, "{path}");
-        }
-        for pattern in ["*/*.parquet", "", "data*/x"] {
-            assert_eq!(kind(access.check_read(&top.path().join(pattern))), ErrorKind::PermissionDenied, "{pattern}");
-        }
-        access.check_write(&top.path().join("elsewhere/new.parquet"), false).unwrap();
-    }
-
-    #[test]
-    fn files_are_replaced_only_when_told_and_roots_are_kept() {
-        let top = tempfile::tempdir().unwrap();
-        let (inside, outside) = (top.path().join("in"), top.path().join("out"));
-        std::fs::create_dir_all(&inside).unwrap();
-        std::fs::create_dir_all(&outside).unwrap();
-        std::os::unix::fs::symlink(&outside, inside.join("link")).unwrap();
-        std::fs::write(inside.join("a"), "x").unwrap();
-        let roots = vec![inside.clone()];
-        let access = FileAccess { read_roots: roots.clone(), write_roots: roots, protected: Vec::new() };
-        assert_eq!(kind(access.check_write(&inside.join("a"), false)), ErrorKind::AlreadyExists);
-        access.check_write(&inside.join("a"), true).unwrap();
-        access.check_read(&inside.join("a")).unwrap();
-        for path in [outside.join("b"), inside.join("link/b"), PathBuf::from("/etc/passwd")] {
-            assert_eq!(kind(access.check_write(&path, true)), ErrorKind::PermissionDenied);
-            assert_eq!(kind(access.check_read(&path)), ErrorKind::PermissionDenied);
-        }
-    }
-}
+mod tests;

@@ -46,7 +46,6 @@ use crate::dialect;
 use crate::error::{Error, Result, missing_table};
 use crate::scan::{FetchExec, TierScanExec};
 use crate::system::{explanations, hot_views, moves};
-use terrace_tier_store::store::TierOrder;
 
 /// A question or an order, as written.
 #[derive(Debug, Clone)]
@@ -224,17 +223,15 @@ fn statement(parser: &mut Parser<'_>) -> Result<Result<Parsed>, ParserError> {
 impl Said {
     /// Says it.
     pub(super) async fn run(self, session: &Session) -> Result<u64> {
-        let store = Arc::clone(session.engine().store());
-        if let Self::Tier(TierCommand::Add(TierOrder { path: Some(path), .. })) = &self {
-            session.engine().files().check_write(path, true)?;
-        }
+        let engine = Arc::clone(session.engine());
         let say = move || {
+            let store = engine.store();
             match &self {
                 Self::CancelEpoch => _ = store.tiering().cancel_epoch()?,
                 Self::Freeze => store.tiering().freeze()?,
                 Self::Unfreeze => store.tiering().unfreeze()?,
                 Self::Mode(mode) => store.tiering().set_mode(*mode)?,
-                Self::Tier(command) => command.run(&store)?,
+                Self::Tier(command) => command.run(&engine)?,
             }
             tracing::info!(said = ?self, "tiering loop");
             Ok(0)

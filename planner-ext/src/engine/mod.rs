@@ -72,14 +72,16 @@ use std::time::Duration;
 use arrow::datatypes::{Schema, SchemaRef};
 use datafusion::common::config::ConfigNonZeroUsize;
 use datafusion::execution::disk_manager::DiskManagerBuilder;
+use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
 use datafusion::prelude::SessionConfig;
 use parking_lot::Mutex;
 use terrace_tier_store::Store;
 use terrace_tier_store::clock::{Clock, SystemClock};
+use terrace_tier_store::store::TierOrder;
 
-pub use files::FileAccess;
+pub use files::{FileAccess, Place, pool_file};
 pub use ingest::{IngestMode, IngestRequest, RowStream};
 pub use memory::QueryMemory;
 pub use registry::{Counters, DURATION_BUCKETS_US, Outcome, StatementKind, StatementRecord, StatementState};
@@ -95,6 +97,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::views::HotViews;
 pub use crate::views::RunCounters;
 use admission::Admission;
+use files::{CheckedFiles, REPLACING};
 use registry::Registry;
 use show::ArrowTypes;
 use spill::{SpillFactory, SpillSpace};
@@ -262,9 +265,11 @@ impl Engine {
             // A cached listing would hide files added to an external table.
             .with_object_list_cache_limit(0)
             .build_arc()?;
-        let mut protected = options.files.protected.clone();
-        protected.extend([store.data_dir().to_owned(), options.spill_dir.clone()]);
-        let files = Arc::new(FileAccess { protected, ..options.files.clone() });
+        let own = [store.data_dir().to_owned(), options.spill_dir.clone()];
+        let files = Arc::new(options.files.clone().with_protected(own));
+        for (url, replace) in [(ObjectStoreUrl::local_filesystem(), false), (ObjectStoreUrl::parse(REPLACING)?, true)] {
+            runtime.register_object_store(url.as_ref(), Arc::new(CheckedFiles::new(Arc::clone(&files), replace)));
+        }
         let builder = SessionStateBuilder::new()
             .with_default_features()
             .with_type_planner(Arc::new(ArrowTypes))
@@ -307,6 +312,17 @@ impl Engine {
     /// The files that statements and requests may name.
     pub fn files(&self) -> &FileAccess {
         &self.files
+    }
+
+    /// Adds a tier, on a pool file or device that requests may name.
+    ///
+    /// # Errors
+    /// Those of [`FileAccess::check_pool`] and of [`Store::add_tier`].
+    pub fn add_tier(&self, order: TierOrder) -> Result<()> {
+        let pool = order.path.as_deref().map(|path| self.files.check_pool(path)).transpose()?;
+        self.store.add_tier(order.resolve(self.store.data_bytes())?)?;
+        pool.into_iter().for_each(|pool| self.files.protect(pool));
+        Ok(())
     }
 
     /// The options it was made with.

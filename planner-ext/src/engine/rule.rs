@@ -269,10 +269,10 @@ impl Engine {
         let table = self.store.table(name).map_err(|_| missing_table(&name.to_string()))?;
         let definition = table.definition();
         let columns = scope.columns.iter().map(|column| column_id(definition, column)).collect::<Result<Vec<_>>>()?;
-        if (1..columns.len())
-            .any(|at| columns.get(..at).is_some_and(|before| columns.get(at).is_some_and(|c| before.contains(c))))
-        {
-            return Err(Error::invalid("a column is named twice"));
+        let mut names: Vec<&String> = scope.columns.iter().collect();
+        names.sort_unstable();
+        if let [twice, ..] = names.windows(2).find(|pair| pair.first() == pair.last()).unwrap_or_default() {
+            return Err(Error::invalid(format!("column '{twice}' is named twice")));
         }
         let rows = match &scope.rows {
             RowsOrder::All => RuleRows::All,

@@ -15,10 +15,10 @@ use std::str::FromStr;
 
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::Token;
-use terrace_tier_store::Store;
 use terrace_tier_store::store::TierOrder;
 use terrace_tier_store::units::Size;
 
+use super::Engine;
 use super::parse::{copy_option, normalized};
 use super::rule::take_word;
 use crate::error::{Error, Result};
@@ -115,9 +115,10 @@ fn none_left(options: &HashMap<String, String>, known: &str) -> Result<()> {
 
 impl TierCommand {
     /// Carries it out. Blocks.
-    pub(super) fn run(&self, store: &Store) -> Result<()> {
+    pub(super) fn run(&self, engine: &Engine) -> Result<()> {
+        let store = engine.store();
         match self {
-            Self::Add(order) => store.add_tier(order.clone().resolve(store.data_bytes())?)?,
+            Self::Add(order) => engine.add_tier(order.clone())?,
             Self::Set { name, budget, rate_limit } => {
                 if let Some(rate) = rate_limit {
                     store.tiering().set_rate_limit(name, *rate)?;

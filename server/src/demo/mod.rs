@@ -21,6 +21,7 @@ use crate::config::{self, Config, Given};
 use crate::error::{Error, Result};
 use crate::load::{self, Target, source};
 use crate::serve::{self, Server};
+use crate::terminal::{errln, out, outln};
 use crate::tpch;
 use crate::units::{Size, human_bytes};
 use report::{QueryTimes, Report};
@@ -69,7 +70,7 @@ pub fn run(options: &Options) -> Result<()> {
     }
     if options.keep_serving {
         server.start_tiering()?;
-        println!("{}\nStill serving. Stop with Ctrl-C.", server.summary());
+        outln!("{}\nStill serving. Stop with Ctrl-C.", server.summary());
         serve::wait_and_stop(server)?;
     } else {
         server.shutdown()?;
@@ -99,7 +100,7 @@ fn stages(options: &Options, server: &Server) -> Result<Vec<String>> {
     let Some(network) = server.network().cloned() else { return Ok(Vec::new()) };
     let mut client = network.block_on(Client::connect(&server.connection()))?;
 
-    println!("1  TPC-H at scale {}, lineitem by ship date, orders by order date", options.scale);
+    outln!("1  TPC-H at scale {}, lineitem by ship date, orders by order date", options.scale);
     let mut target = Target::Engine(server.engine().clone());
     for table in tpch::TABLES {
         network.block_on(load::load(&mut target, source::generated(table, options.scale), Mode::Replace))?;
@@ -107,16 +108,16 @@ fn stages(options: &Options, server: &Server) -> Result<Vec<String>> {
     let before = server.store().tier_infos();
     let data_bytes = all_in_dram(&before, options.scale)?;
 
-    println!("\n2  The 22 queries with all {} in DRAM, through Flight SQL", human_bytes(data_bytes));
+    outln!("\n2  The 22 queries with all {} in DRAM, through Flight SQL", human_bytes(data_bytes));
     let first = network.block_on(run_queries(&mut client, options.runs))?;
 
     let budget_bytes = options.budget.resolve(data_bytes);
-    println!("\n3  DRAM budget {} ({}), one epoch of the tiering loop", human_bytes(budget_bytes), options.budget);
+    outln!("\n3  DRAM budget {} ({}), one epoch of the tiering loop", human_bytes(budget_bytes), options.budget);
     let epoch = lower_budget(server, budget_bytes)?;
     let after = server.store().tier_infos();
-    print!("{}", report::tier_table(&before, &after));
+    out!("{}", report::tier_table(&before, &after));
 
-    println!("\n4  The 22 queries again");
+    outln!("\n4  The 22 queries again");
     let second = network.block_on(run_queries(&mut client, options.runs))?;
     let mut queries = Vec::new();
     for (number, (a, b)) in first.into_iter().zip(second).enumerate() {
@@ -124,7 +125,7 @@ fn stages(options: &Options, server: &Server) -> Result<Vec<String>> {
         queries.push(QueryTimes { q: number + 1, dram_ms: a.median_ms, tiered_ms: b.median_ms, equal });
     }
     let report = Report::new(options.scale, budget_bytes, queries, &after, &epoch);
-    print!("{}", report::query_table(&report));
+    out!("{}", report::query_table(&report));
     show_why(server, &epoch)?;
     if let Some(path) = &options.json {
         let text = serde_json::to_string_pretty(&report).map_err(|e| Error::System(e.to_string()))?;
@@ -135,19 +136,19 @@ fn stages(options: &Options, server: &Server) -> Result<Vec<String>> {
 
 fn show_why(server: &Server, epoch: &EpochReport) -> Result<()> {
     let e = &epoch.epoch;
-    println!(
+    outln!(
         "\n5  The largest of {} moves, and why (solved in {:.1} ms, at most {:.3} % from the best placement)",
         e.moves_done,
         e.solve_us as f64 / 1e3,
         e.gap * 100.0
     );
-    print!("{}", report::move_table(epoch));
-    println!("\n6  Accesses to lineitem");
+    out!("{}", report::move_table(epoch));
+    outln!("\n6  Accesses to lineitem");
     let lineitem = TableName { schema: "public".to_owned(), name: "lineitem".to_owned() };
-    print!("{}", heatmap::draw(&heatmap::counts(&*server.store().table(&lineitem)?), width()));
-    println!("\n7  Connect from Python (terrace demo --keep-serving keeps the server running)");
+    out!("{}", heatmap::draw(&heatmap::counts(&*server.store().table(&lineitem)?), width()));
+    outln!("\n7  Connect from Python (terrace demo --keep-serving keeps the server running)");
     for line in serve::python_lines(&server.connection()) {
-        println!("  {line}");
+        outln!("  {line}");
     }
     Ok(())
 }
@@ -212,7 +213,7 @@ async fn run_queries(client: &mut Client, runs: u32) -> Result<Vec<Answer>> {
             times_ms.push((clock.now_us() - start_us) as f64 / 1e3);
         }
         let median_ms = median(&mut times_ms);
-        eprintln!("   Q{:<3}{median_ms:>9.1} ms", number + 1);
+        errln!("   Q{:<3}{median_ms:>9.1} ms", number + 1);
         answers.push(Answer { rows, median_ms });
     }
     Ok(answers)
@@ -255,7 +256,7 @@ impl Drop for Folder {
         if self.temporary
             && let Err(error) = std::fs::remove_dir_all(&self.path)
         {
-            eprintln!("cannot remove {}: {error}", self.path.display());
+            errln!("cannot remove {}: {error}", self.path.display());
         }
     }
 }

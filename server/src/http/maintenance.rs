@@ -70,8 +70,10 @@ pub async fn backup(
     state
         .blocking(move |state| {
             tracing::info!(path = %path.display(), "backup asked for over HTTP");
-            state.engine.files().check_write(&path, false)?;
-            Ok(Json(state.store().backup(&path, &mut watch)?))
+            // Through the folder that was checked, whatever becomes of the way to it.
+            let place = state.engine.files().place(&path)?;
+            let copied = state.store().backup(&place.path(), &mut watch).map_err(Problem::from);
+            Ok(Json(copied.map_err(|problem| problem.in_words(|detail| place.named(detail)))?))
         })
         .await
 }

@@ -27,6 +27,13 @@ impl Problem {
         Self { status, detail: detail.into(), challenge: false }
     }
 
+    /// The same with another sentence.
+    #[must_use]
+    pub fn in_words(mut self, words: impl FnOnce(&str) -> String) -> Self {
+        self.detail = words(&self.detail);
+        self
+    }
+
     /// 400: the request makes no sense.
     pub fn bad_request(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, detail)

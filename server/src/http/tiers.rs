@@ -104,11 +104,8 @@ pub async fn add(
     let Json(order) = order?;
     state
         .blocking(move |state| {
-            let (store, name) = (state.store(), order.name.clone());
-            if let Some(path) = &order.path {
-                state.engine.files().check_write(path, true)?;
-            }
-            store.add_tier(order.resolve(store.data_bytes())?)?;
+            let name = order.name.clone();
+            state.engine.add_tier(order)?;
             Ok(Json(Tier::of(state, find(state, &name)?)))
         })
         .await

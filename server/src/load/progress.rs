@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use terrace_tier_store::clock::{Clock, SystemClock};
 
+use crate::terminal::errln;
 use crate::units::human_bytes;
 
 /// Time between two plain lines.
@@ -50,7 +51,7 @@ impl Progress {
 
     /// Says that an earlier run stored `rows`.
     pub fn resume(&self, rows: u64) {
-        eprintln!("{:<16} resuming after {rows} rows", self.table);
+        errln!("{:<16} resuming after {rows} rows", self.table);
         self.bar.set_position(rows);
     }
 
@@ -63,7 +64,7 @@ impl Progress {
         let now_us = self.clock.now_us();
         if self.plain && now_us >= self.next_line_us.load(Ordering::Relaxed) {
             self.next_line_us.store(now_us + LINE_US, Ordering::Relaxed);
-            eprintln!("{}: {} rows, {}", self.table, self.rows.load(Ordering::Relaxed), self.rates());
+            errln!("{}: {} rows, {}", self.table, self.rows.load(Ordering::Relaxed), self.rates());
         }
     }
 
@@ -77,7 +78,7 @@ impl Progress {
         self.bar.finish_and_clear();
         let seconds = self.clock.now_us() as f64 / 1e6;
         let rates = self.rates();
-        eprintln!("{:<16} {rows:>12} rows in {seconds:.1} s  {rates}", self.table);
+        errln!("{:<16} {rows:>12} rows in {seconds:.1} s  {rates}", self.table);
     }
 
     /// Takes the bar away after an error.

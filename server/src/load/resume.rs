@@ -27,6 +27,7 @@ use super::target::Target;
 use super::{HOW_TO_ADD, cluster_option, read_ahead};
 use crate::client::{Mode, split_name};
 use crate::error::{Error, Result};
+use crate::terminal::errln;
 
 /// What is added to a table's name while it is loaded.
 const SUFFIX: &str = "__loading";
@@ -49,7 +50,7 @@ pub async fn load(target: &mut Target, source: Source, mode: Mode, part_rows: u6
     let (schema, staging) = (schema.unwrap_or_else(|| "public".to_owned()), format!("{table}{SUFFIX}"));
     let loading = Loading { schema, table, staging, manifest: Manifest::of(&source)? };
     if loading.is_complete(target, mode).await? {
-        eprintln!("{:<16} is complete: {}", source.table, loading.manifest.words()?);
+        errln!("{:<16} is complete: {}", source.table, loading.manifest.words()?);
         return Ok(None);
     }
     let done = loading.begin(target, &source).await?;

@@ -7,6 +7,7 @@ use terrace_tier_store::store::{self, BackupReport};
 
 use super::{Place, with_bar};
 use crate::error::{Error, Result};
+use crate::terminal::outln;
 use crate::units::human_bytes;
 
 /// What to back up.
@@ -35,15 +36,15 @@ pub fn backup(options: &BackupOptions) -> Result<()> {
         Some(dir) => with_bar("copying", |watch| Ok(store::backup(dir, &target, watch)?))?,
         None => options.place.ask("POST", "/api/v1/backup", Some(&serde_json::json!({ "path": target })))?,
     };
-    println!("{}: {}", target.display(), describe(&report));
+    outln!("{}: {}", target.display(), describe(&report));
     Ok(())
 }
 
 /// Runs `terrace restore`.
 pub fn restore(options: &RestoreOptions) -> Result<()> {
     let report = with_bar("restoring", |watch| Ok(store::restore(&options.source, &options.data_dir, watch)?))?;
-    println!("{}: {}", options.data_dir.display(), describe(&report));
-    println!("Start it with: terrace serve --data-dir {}", options.data_dir.display());
+    outln!("{}: {}", options.data_dir.display(), describe(&report));
+    outln!("Start it with: terrace serve --data-dir {}", options.data_dir.display());
     Ok(())
 }
 

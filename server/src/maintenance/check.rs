@@ -5,6 +5,7 @@ use terrace_tier_store::store::{self, CheckOptions, CheckReport, CheckedTable, F
 
 use super::{Place, columns, print_json, with_bar};
 use crate::error::{Error, Result};
+use crate::terminal::out;
 use crate::units::human_bytes;
 
 /// What to check.
@@ -40,7 +41,7 @@ pub fn run(options: &Options) -> Result<()> {
     if options.json {
         print_json(&report)?;
     } else {
-        print!("{}", text(&report));
+        out!("{}", text(&report));
     }
     match report.count(Severity::Damage) {
         0 => Ok(()),

@@ -5,6 +5,7 @@ use terrace_tier_store::store::{self, TableUsage, Usage};
 
 use super::{Place, columns, print_json};
 use crate::error::Result;
+use crate::terminal::out;
 use crate::units::human_bytes;
 
 /// What to report on.
@@ -26,7 +27,7 @@ pub fn run(options: &Options) -> Result<()> {
     if options.json {
         return print_json(&usage);
     }
-    print!("{}", text(&usage));
+    out!("{}", text(&usage));
     Ok(())
 }
 

@@ -18,6 +18,7 @@ use terrace_tier_store::store::Progress;
 
 use crate::error::{Error, Result};
 use crate::http_client::HttpConnection;
+use crate::terminal::outln;
 
 /// What a command works on.
 #[derive(Debug, Args)]
@@ -62,7 +63,7 @@ fn with_bar<T>(what: &str, work: impl FnOnce(&mut dyn FnMut(Progress) -> bool) -
 fn print_json(report: &impl Serialize) -> Result<()> {
     let text =
         serde_json::to_string_pretty(report).map_err(|e| Error::System(format!("cannot write the report: {e}")))?;
-    println!("{text}");
+    outln!("{text}");
     Ok(())
 }
 

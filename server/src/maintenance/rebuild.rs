@@ -7,6 +7,7 @@ use terrace_tier_store::store::{self, Difference, RebuildReport, RebuiltTable};
 
 use super::{columns, print_json, with_bar};
 use crate::error::Result;
+use crate::terminal::out;
 use crate::units::human_bytes;
 
 /// What to rebuild.
@@ -31,7 +32,7 @@ pub fn run(options: &Options) -> Result<()> {
     if options.json {
         return print_json(&report);
     }
-    print!("{}", text(&report));
+    out!("{}", text(&report));
     Ok(())
 }
 

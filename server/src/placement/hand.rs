@@ -7,6 +7,7 @@ use terrace_tier_store::placement::TieringMode;
 
 use super::{Output, Scope, parse, print_json, table_path, with_scope};
 use crate::error::Result;
+use crate::terminal::outln;
 use crate::units::human_bytes;
 
 #[derive(Debug, Subcommand)]
@@ -186,7 +187,7 @@ pub(super) fn run(action: &Action) -> Result<()> {
             let answer = output.server.request("POST", "/api/v1/epochs/cancel", None)?;
             show(output, answer, |answer| {
                 let epoch = answer.get("cancelled").and_then(Value::as_u64).unwrap_or_default();
-                println!("epoch {epoch} ends after the move it is at; system.moves says what was not done");
+                outln!("epoch {epoch} ends after the move it is at; system.moves says what was not done");
                 Ok(())
             })
         }
@@ -210,7 +211,7 @@ fn explain(asked: &Asked, output: &Output) -> Result<()> {
         return show(output, answer, |answer| {
             let why = answer.get("why").and_then(Value::as_str).unwrap_or_default().to_owned();
             list(answer, "parts", part_line, "")?;
-            println!("{why}");
+            outln!("{why}");
             Ok(())
         });
     }
@@ -234,7 +235,7 @@ fn set_mode(mode: Option<Mode>, table: Option<&str>, output: &Output) -> Result<
             let answer = output.server.request("PUT", &table_path(table, "tiering"), Some(&json!({ "mode": mode })))?;
             show(output, answer, |answer| {
                 let set: TableTiering = parse(answer)?;
-                println!("tiering of {} is {}", set.table, set.mode);
+                outln!("tiering of {} is {}", set.table, set.mode);
                 Ok(())
             })
         }
@@ -264,19 +265,19 @@ fn list<T: serde::de::DeserializeOwned>(
 ) -> Result<()> {
     let items: Vec<T> = parse(answer.get_mut(name).map(Value::take).unwrap_or_default())?;
     if items.is_empty() && !none.is_empty() {
-        println!("{none}");
+        outln!("{none}");
     }
-    items.into_iter().for_each(|item| println!("{}", line(item)));
+    items.into_iter().for_each(|item| outln!("{}", line(item)));
     Ok(())
 }
 
 fn placement_lines(answer: Value) -> Result<()> {
     let placement: Placement = parse(answer)?;
-    println!("tiering is {}{}", placement.mode, if placement.frozen { "; placement is frozen" } else { "" });
+    outln!("tiering is {}{}", placement.mode, if placement.frozen { "; placement is frozen" } else { "" });
     if let Some(epoch) = placement.epoch_under_way {
-        println!("epoch {epoch} is under way");
+        outln!("epoch {epoch} is under way");
     }
-    placement.tables.iter().for_each(|table| println!("tiering of {} is {}", table.table, table.mode));
+    placement.tables.iter().for_each(|table| outln!("tiering of {} is {}", table.table, table.mode));
     Ok(())
 }
 

@@ -4,7 +4,7 @@ mod output;
 mod prompt;
 pub mod split;
 
-use std::io::{IsTerminal, Read, Write};
+use std::io::{IsTerminal, Read};
 use std::path::PathBuf;
 
 use futures::StreamExt;
@@ -14,6 +14,7 @@ pub use output::Format;
 
 use crate::client::{Client, Connection, Outcome};
 use crate::error::{Error, Result};
+use crate::terminal::{self, errln};
 
 /// Options of `terrace sql`.
 #[derive(Debug, clap::Args)]
@@ -83,14 +84,16 @@ impl Shell {
         let work = async {
             match client.run(statement).await? {
                 Outcome::Rows(schema, rows) => {
-                    let mut out = std::io::stdout();
+                    let mut out = terminal::Output;
                     // The schema of the stream is the truth; the prepared one may hold view types.
                     let mut rows = rows.peekable();
                     let schema = match std::pin::Pin::new(&mut rows).peek().await {
                         Some(Ok(batch)) => batch.schema(),
                         _ => schema,
                     };
-                    let count = output::write(format, schema, rows, &mut out).await?;
+                    let count = output::write(format, schema, rows, &mut out).await;
+                    let count =
+                        count.map_err(|error| if terminal::is_closed() { Error::OutputClosed } else { error })?;
                     Ok(format!("{count} {}", if count == 1 { "row" } else { "rows" }))
                 }
                 Outcome::Updated(count) if count > 0 => Ok(format!("{count} rows affected")),
@@ -103,9 +106,9 @@ impl Shell {
                 _ = tokio::signal::ctrl_c() => Err(Error::Usage("cancelled".to_owned())),
             }
         })?;
-        let _ = std::io::stdout().flush();
+        terminal::finish()?;
         if self.timing || (self.format == Format::Table && std::io::stderr().is_terminal()) {
-            eprintln!("{told} in {:.3} s", (self.clock.now_us() - start_us) as f64 / 1e6);
+            errln!("{told} in {:.3} s", (self.clock.now_us() - start_us) as f64 / 1e6);
         }
         Ok(())
     }

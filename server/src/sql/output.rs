@@ -44,7 +44,7 @@ where
             let count = each(rows, |batch| Ok(writer.write(batch)?)).await?;
             writer.finish()?;
             drop(writer);
-            writeln!(out).map_err(broken_pipe)?;
+            writeln!(out).map_err(unwritten)?;
             Ok(count)
         }
     }
@@ -79,14 +79,14 @@ where
     let options = FormatOptions::default().with_null("NULL");
     let table = arrow::util::pretty::pretty_format_batches_with_schema(schema, &shown)
         .and_then(|_| arrow::util::pretty::pretty_format_batches_with_options(&shown, &options))?;
-    writeln!(out, "{table}").map_err(broken_pipe)?;
+    writeln!(out, "{table}").map_err(unwritten)?;
     if count > TABLE_ROWS as u64 {
-        writeln!(out, "(the first {TABLE_ROWS} rows; --format csv writes all)").map_err(broken_pipe)?;
+        writeln!(out, "(the first {TABLE_ROWS} rows; --format csv writes all)").map_err(unwritten)?;
     }
     Ok(count)
 }
 
-fn broken_pipe(error: std::io::Error) -> Error {
+fn unwritten(error: std::io::Error) -> Error {
     Error::System(format!("cannot write the result: {error}"))
 }
 

@@ -8,6 +8,7 @@ use rustyline::error::ReadlineError;
 
 use super::{Shell, split};
 use crate::error::{Error, Result};
+use crate::terminal::{self, errln, outln};
 
 const HELP: &str = "\
   SQL ends with a semicolon and may span lines.
@@ -23,10 +24,10 @@ pub fn run(mut shell: Shell) -> Result<()> {
         // The first time there is none.
         let _ = editor.load_history(path);
     }
-    println!("Terrace {}. \\? for help, \\q to quit.", env!("CARGO_PKG_VERSION"));
+    outln!("Terrace {}. \\? for help, \\q to quit.", env!("CARGO_PKG_VERSION"));
     shell.timing = true;
     let mut text = String::new();
-    loop {
+    while !terminal::is_closed() {
         match editor.readline(if text.is_empty() { "terrace> " } else { "     ... " }) {
             Ok(line) if text.is_empty() && line.trim_start().starts_with('\\') => {
                 let _ = editor.add_history_entry(line.trim());
@@ -54,14 +55,14 @@ pub fn run(mut shell: Shell) -> Result<()> {
     if let Some(path) = &history
         && let Err(error) = editor.save_history(path)
     {
-        eprintln!("cannot save the history to {}: {error}", path.display());
+        errln!("cannot save the history to {}: {error}", path.display());
     }
     Ok(())
 }
 
 fn show(result: Result<()>) {
     if let Err(error) = result {
-        eprintln!("error: {error}");
+        errln!("error: {error}");
     }
 }
 
@@ -72,12 +73,12 @@ fn command(shell: &mut Shell, line: &str) -> bool {
         ("\\q", _) => return false,
         ("\\timing", _) => {
             shell.timing = !shell.timing;
-            println!("timing is {}", if shell.timing { "on" } else { "off" });
+            outln!("timing is {}", if shell.timing { "on" } else { "off" });
         }
         ("\\d", "") => show(list_tables(shell)),
         ("\\d", table) => show(describe(shell, table)),
-        ("\\?" | "\\h" | "\\help", _) => println!("{HELP}"),
-        _ => println!("unknown command {name}\n{HELP}"),
+        ("\\?" | "\\h" | "\\help", _) => outln!("{HELP}"),
+        _ => outln!("unknown command {name}\n{HELP}"),
     }
     true
 }
@@ -90,7 +91,7 @@ fn list_tables(shell: &mut Shell) -> Result<()> {
         };
         for row in 0..batch.num_rows() {
             let name = format!("{}.{}", text("db_schema_name", row), text("table_name", row));
-            println!("  {name:<40} {}", text("table_type", row).to_lowercase());
+            outln!("  {name:<40} {}", text("table_type", row).to_lowercase());
         }
     }
     Ok(())
@@ -100,7 +101,7 @@ fn describe(shell: &mut Shell, table: &str) -> Result<()> {
     let schema = shell.runtime.block_on(shell.client.describe(&format!("SELECT * FROM {table}")))?;
     for field in schema.fields() {
         let null = if field.is_nullable() { "" } else { " not null" };
-        println!("  {:<32} {}{null}", field.name(), field.data_type());
+        outln!("  {:<32} {}{null}", field.name(), field.data_type());
     }
     Ok(())
 }

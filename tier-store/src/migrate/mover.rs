@@ -143,7 +143,7 @@ fn promote(tiers: &[Arc<dyn MemoryTier>], relocation: &Relocation, read: &ReadCo
         let at = resident.tier.id();
         return Ok(if at == *to { Outcome::Moved } else { Outcome::Stale(at) });
     }
-    let missing = || Error::NotFound { kind: "tier", name: format!("number {}", to.0) };
+    let missing = || Error::Invalid(format!("a move goes to tier {} of {}", to.0, tiers.len()));
     let target = tiers.get(usize::from(to.0)).ok_or_else(missing)?;
     if chunk.is_doomed() {
         return Ok(Outcome::Gone);
@@ -197,7 +197,7 @@ fn segment_of(chunk: &Chunk, column: usize) -> Result<&Segment> {
 }
 
 fn no_column(column: usize) -> Error {
-    Error::NotFound { kind: "column", name: format!("number {column}") }
+    Error::Invalid(format!("a chunk has no column {column}"))
 }
 
 #[cfg(test)]

@@ -37,7 +37,7 @@ impl Tiering {
         let host = self.shared.host()?;
         let tables = sorted(host.as_ref());
         let found = tables.iter().find(|known| known.name == table);
-        let found = found.ok_or_else(|| Error::NotFound { kind: "table", name: table.to_owned() })?;
+        let found = found.ok_or_else(|| Error::not_found("table", table))?;
         let drawn = self.drawn(host.as_ref(), &tables, &[found.id])?;
         let covers = in_scope(host.as_ref(), found, scope);
         let explainer = Explainer::new(&drawn.inputs, &drawn.plan);

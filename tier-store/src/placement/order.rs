@@ -246,7 +246,7 @@ impl<'a> Task<'a> {
     fn new(host: &dyn TieringHost, order: &'a Order, tables: &[TableSnapshot]) -> Result<Self> {
         let mut task = Self { order, scope: None, tier: None, picture: None, gone: 0 };
         if let Order::BringBack { table, scope, .. } | Order::WarmUp { table, scope } = order {
-            let missing = || Error::NotFound { kind: "table", name: table.clone() };
+            let missing = || Error::not_found("table", table);
             let at = tables.iter().position(|known| known.name == *table).ok_or_else(missing)?;
             let snapshot = tables.get(at).ok_or_else(missing)?;
             task.scope = Some((at as u32, Box::new(in_scope(host, snapshot, scope))));
@@ -254,8 +254,7 @@ impl<'a> Task<'a> {
         if let Order::BringBack { tier, .. } = order {
             let names = tier_names(host);
             let at = names.iter().position(|name| name == tier);
-            let missing = || Error::NotFound { kind: "tier", name: format!("{tier} (there are {})", names.join(", ")) };
-            let at = at.ok_or_else(missing)?;
+            let at = at.ok_or_else(|| Error::unknown_tier(tier, &names))?;
             if host.memory_tiers().get(at).is_some_and(|tier| tier.account().is_closed()) {
                 return Err(Error::Invalid(format!(
                     "tier '{tier}' is drained and takes nothing; ALTER SYSTEM RESUME TIER {tier} before"
@@ -269,7 +268,7 @@ impl<'a> Task<'a> {
                 (Some(first), Some(last)) => format!("{first} to {last} are kept"),
                 _ => "none is kept yet".to_owned(),
             };
-            let missing = || Error::NotFound { kind: "placement after epoch", name: format!("{epoch} ({range})") };
+            let missing = || Error::NotFound { kind: "placement of epoch", name: epoch.to_string(), hint: Some(range) };
             let picture = host.load_picture(*epoch)?.ok_or_else(missing)?;
             task.gone = picture.gone(tables);
             task.picture = Some(picture);

@@ -404,10 +404,7 @@ fn memory_tier(host: &dyn TieringHost, name: &str, done: &str) -> Result<Arc<dyn
         return Err(Error::Invalid(what));
     }
     let found = host.memory_tiers().iter().find(|tier| tier.name() == name).map(Arc::clone);
-    found.ok_or_else(|| Error::NotFound {
-        kind: "tier",
-        name: format!("{name} (there are {})", tier_names(host).join(", ")),
-    })
+    found.ok_or_else(|| Error::unknown_tier(name, &tier_names(host)))
 }
 
 /// Refuses what cannot be the name of a tier in SQL, in a path and as a label.

@@ -542,7 +542,7 @@ fn account(host: &dyn TieringHost, name: &str) -> Result<Arc<Account>> {
     found
         .or_else(|| (home.name() == name).then(|| home.account()))
         .map(Arc::clone)
-        .ok_or_else(|| Error::NotFound { kind: "tier", name: name.into() })
+        .ok_or_else(|| Error::unknown_tier(name, &tier_names(host)))
 }
 
 impl Shared {

@@ -121,7 +121,7 @@ impl Core {
     }
 
     pub(super) fn table(&self, name: &TableName) -> Result<Arc<Table>> {
-        let missing = || Error::NotFound { kind: "table", name: name.to_string() };
+        let missing = || Error::not_found("table", name.to_string());
         self.tables.read().get(name).cloned().ok_or_else(missing)
     }
 

@@ -47,6 +47,7 @@ pub use backup::{BackupReport, backup, restore};
 pub use check::{CheckOptions, CheckReport, CheckedTable, Finding, Progress, Severity, Watch, check};
 pub use new_tier::{NewTier, TierOrder};
 pub use options::{CompressionChoice, NvmOptions, ReadGapChoice, StoreOptions};
+pub use recovery::CATALOG_FILE;
 pub use rebuild::{Difference, RebuildReport, RebuiltTable, SkippedFile, rebuild_catalog};
 pub use rules::RuleStatus;
 pub use transaction::{Change, Savepoint, Transaction};

@@ -101,7 +101,7 @@ pub struct RebuildReport {
 pub fn rebuild_catalog(data_dir: &Path, write: bool, now_unix_us: u64, watch: Watch<'_>) -> Result<RebuildReport> {
     let ssd = data_dir.join(SSD_FOLDER);
     if !ssd.is_dir() {
-        return Err(Error::NotFound { kind: "data directory", name: data_dir.display().to_string() });
+        return Err(Error::not_found("data directory", data_dir.display().to_string()));
     }
     let old = OldCatalog::read(data_dir)?;
     refuse_holder(data_dir)?;

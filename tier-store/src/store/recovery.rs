@@ -36,7 +36,8 @@ use crate::tier::nvm::NvmTier;
 use crate::tier::ssd::{self, SsdTier};
 use crate::tier::{Account, MemoryTier, TierId, TierKind, codec};
 
-pub(super) const CATALOG_FILE: &str = "catalog.redb";
+/// The file of the catalog in a data directory, and in a backup.
+pub const CATALOG_FILE: &str = "catalog.redb";
 pub(super) const HOLDER_FILE: &str = "server.pid";
 pub(super) const SSD_FOLDER: &str = "ssd";
 pub(super) const NEXT_TABLE_KEY: &[u8] = b"next_table";
@@ -79,7 +80,7 @@ pub(super) struct Inspection {
 pub(super) fn inspect(dir: &Path) -> Result<Inspection> {
     let (catalog, ssd_dir) = (dir.join(CATALOG_FILE), dir.join(SSD_FOLDER));
     if !ssd_dir.is_dir() {
-        return Err(Error::NotFound { kind: "data directory", name: dir.display().to_string() });
+        return Err(Error::not_found("data directory", dir.display().to_string()));
     }
     if !catalog.is_file() {
         return Err(lost_catalog(catalog));

@@ -65,8 +65,7 @@ impl Core {
         let _ddl = self.ddl.lock();
         let (table, tiers) = (self.table(name)?, tier_names(self));
         if !tiers.contains(&wish.tier) {
-            let name = format!("{} (there are {})", wish.tier, tiers.join(", "));
-            return Err(Error::NotFound { kind: "tier", name });
+            return Err(Error::unknown_tier(wish.tier, &tiers));
         }
         let version = table.version();
         if let RuleRows::Chunks(chunks) = &mut wish.rows {
@@ -87,11 +86,11 @@ impl Core {
     pub(super) fn drop_rules(&self, name: &TableName, choice: &RuleChoice) -> Result<Vec<Rule>> {
         let _ddl = self.ddl.lock();
         let table = self.table(name)?;
-        let dropped = table.version().rules.without(choice)?.1;
+        let dropped = table.version().rules.without(name, choice)?.1;
         if dropped.is_empty() {
             return Ok(dropped);
         }
-        self.change_rules(&table, |version| version.rules.without(choice))
+        self.change_rules(&table, |version| version.rules.without(name, choice))
     }
 
     /// A new version of the table with other rules. The set of tables does not change meanwhile.

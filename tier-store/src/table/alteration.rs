@@ -99,7 +99,7 @@ impl TableDefinition {
     }
 
     fn position(&self, column: &str) -> Result<usize> {
-        let missing = || Error::NotFound { kind: "column", name: format!("{}.{column}", self.name) };
+        let missing = || Error::not_found("column", format!("{}.{column}", self.name));
         self.schema.column_with_name(column).map(|(position, _)| position).ok_or_else(missing)
     }
 

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::chunk_set::ChunkSet;
 use super::predicate::Predicate;
-use super::{ChunkId, ColumnId, TableDefinition};
+use super::{ChunkId, ColumnId, TableDefinition, TableName};
 use crate::error::{Error, Result};
 
 /// What a rule wants of a tier.
@@ -179,16 +179,19 @@ impl Rules {
         (rules, rule)
     }
 
-    /// Without some, and these.
+    /// Without some, and these; they are rules of `table`.
     ///
     /// # Errors
     /// [`Error::NotFound`] when there is no rule of that number or scope.
-    pub(crate) fn without(&self, choice: &RuleChoice) -> Result<(Self, Vec<Rule>)> {
+    pub(crate) fn without(&self, table: &TableName, choice: &RuleChoice) -> Result<(Self, Vec<Rule>)> {
         let (gone, rules): (Vec<Rule>, Vec<Rule>) = self.rules.iter().cloned().partition(|rule| choice.takes(rule));
-        let missing = |name: String| Error::NotFound { kind: "placement rule", name };
         match choice {
-            RuleChoice::Number(number) if gone.is_empty() => Err(missing(number.to_string())),
-            RuleChoice::PinsOf { .. } if gone.is_empty() => Err(missing("a pin of just this scope".into())),
+            RuleChoice::Number(number) if gone.is_empty() => {
+                Err(Error::not_found("placement rule", number.to_string()))
+            }
+            RuleChoice::PinsOf { .. } if gone.is_empty() => {
+                Err(Error::not_found("pin of just this scope on table", table.to_string()))
+            }
             _ => Ok((Self { rules, last: self.last }, gone)),
         }
     }
@@ -275,19 +278,22 @@ mod tests {
 
     #[test]
     fn a_rule_said_again_is_the_latest_and_numbers_are_not_reused() {
+        let table = TableName::new("s", "t");
         let (rules, _) = Rules::default().with(pin(RuleRows::All, &[]), 1);
         let (rules, _) = rules.with(pin(chunks(&[1, 2, 7]), &[0, 1]), 2);
         let (rules, again) = rules.with(pin(RuleRows::All, &[]), 3);
         assert_eq!(said(&rules), ["2: PIN COLUMNS (c0, c1) CHUNKS 1 TO 2, 7 TO dram", "3: PIN TO dram"]);
         assert_eq!(again.made_unix_us, 3);
-        let (rules, gone) = rules.without(&RuleChoice::Number(3)).unwrap();
+        let (rules, gone) = rules.without(&table, &RuleChoice::Number(3)).unwrap();
         assert_eq!((gone.len(), rules.iter().len()), (1, 1));
-        assert!(rules.without(&RuleChoice::Number(3)).is_err());
+        let error = rules.without(&table, &RuleChoice::Number(3)).unwrap_err().to_string();
+        assert_eq!(error, "placement rule '3' does not exist");
         let scope = RuleChoice::PinsOf { columns: vec![ColumnId(1), ColumnId(0)], rows: chunks(&[1, 2]) };
-        assert!(rules.without(&scope).is_err());
+        let error = rules.without(&table, &scope).unwrap_err().to_string();
+        assert_eq!(error, format!("pin of just this scope on table '{table}' does not exist"));
         let scope = RuleChoice::PinsOf { columns: vec![ColumnId(1), ColumnId(0)], rows: chunks(&[1, 2, 7]) };
-        assert!(rules.without(&scope).unwrap().0.is_empty());
-        let (rules, last) = rules.without(&RuleChoice::All).unwrap().0.with(pin(RuleRows::All, &[]), 4);
+        assert!(rules.without(&table, &scope).unwrap().0.is_empty());
+        let (rules, last) = rules.without(&table, &RuleChoice::All).unwrap().0.with(pin(RuleRows::All, &[]), 4);
         assert_eq!((last.number, rules.iter().len()), (4, 1));
     }
 

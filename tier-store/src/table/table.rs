@@ -151,7 +151,7 @@ impl TableDefinition {
         }
         for column in self.options.cluster_by.iter().chain(&self.primary_key) {
             if self.schema.column_with_name(column).is_none() {
-                return Err(Error::NotFound { kind: "column", name: format!("{}.{column}", self.name) });
+                return Err(Error::not_found("column", format!("{}.{column}", self.name)));
             }
         }
         if self.options.enforce_primary_key {
@@ -159,8 +159,9 @@ impl TableDefinition {
         }
         let mut names: Vec<&str> = self.schema.fields().iter().map(|f| f.name().as_str()).collect();
         names.sort_unstable();
-        match names.windows(2).find(|pair| pair.first() == pair.last()) {
-            Some(pair) => Err(Error::Invalid(format!("column '{}' is named twice", pair.concat()))),
+        let same = |pair: &&[&str]| pair.first() == pair.last();
+        match names.windows(2).find(same).and_then(<[&str]>::first) {
+            Some(name) => Err(Error::Invalid(format!("column '{name}' is named twice"))),
             None => Ok(()),
         }
     }
@@ -362,5 +363,20 @@ impl Table {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use arrow::datatypes::{DataType, Field, Schema};
+
+    use super::*;
+
+    #[test]
+    fn a_column_of_two_definitions_is_named_as_the_user_wrote_it() {
+        let fields = ["b", "a", "a"].map(|name| Field::new(name, DataType::Int32, true));
+        let definition = TableDefinition::new(TableName::new("s", "t"), Arc::new(Schema::new(fields.to_vec())));
+        assert_eq!(definition.check().unwrap_err().to_string(), "column 'a' is named twice");
     }
 }

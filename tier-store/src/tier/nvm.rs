@@ -153,7 +153,7 @@ impl MemoryTier for NvmTier {
         let extent = self.pool.allocate(charged_bytes).ok_or_else(|| {
             let (free, _) = self.pool.free_bytes();
             Error::BudgetExceeded {
-                account: format!("{} (no free extent of that size)", self.name),
+                account: format!("{}, whose free room lies in smaller pieces,", self.name),
                 asked_bytes: charged_bytes,
                 used_bytes: self.pool.capacity_bytes() - free,
                 limit_bytes: self.pool.capacity_bytes(),

@@ -326,7 +326,7 @@ async fn statements_keep_to_the_configured_folders() {
     let inside = dir.path().join("in");
     std::fs::create_dir(&inside).unwrap();
     let roots = vec![inside.clone()];
-    let files = FileAccess { read_roots: roots.clone(), write_roots: roots, protected: Vec::new() };
+    let files = FileAccess::new(roots.clone(), roots, Vec::new());
     let server = Server::open(Arc::clone(&dir), |options| options.files = files);
     server.run("CREATE TABLE t AS SELECT 1 AS a").await.unwrap();
     server.run(&format!("COPY t TO '{}/t.csv'", inside.display())).await.unwrap();

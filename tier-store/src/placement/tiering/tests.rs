@@ -310,7 +310,7 @@ fn orders_bring_back_warm_up_and_roll_back_within_the_budget() {
     assert_eq!(report.epoch.trigger, "roll back to epoch 1");
     assert!(words(&report).contains(&("already on dram".into(), 1)), "{report:?}");
     let missing = tiering.order(&Order::RollBack { epoch: 77 }).unwrap_err().to_string();
-    assert!(missing.contains("77 (1 to 4 are kept)"), "{missing}");
+    assert!(missing.contains("placement of epoch '77' does not exist; 1 to 4 are kept"), "{missing}");
 }
 
 #[test]

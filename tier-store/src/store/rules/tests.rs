@@ -137,7 +137,7 @@ fn what_cannot_be_is_refused_with_the_figures() {
     // There is but one other tier.
     assert!(homeless.starts_with("pins need 8.0 KiB of dram"), "{homeless}");
     let unknown = refused(wish(RuleKind::Pin, "tape", &[0], RuleRows::All));
-    assert!(unknown.contains("tier 'tape (there are dram, ssd)' does not exist"), "{unknown}");
+    assert!(unknown.contains("tier 'tape' does not exist; there are dram, ssd"), "{unknown}");
     let absent = refused(wish(RuleKind::Pin, "dram", &[0], chunks([8, 9])));
     assert!(absent.contains("no chunk of 8 TO 9; its chunks are 0 TO 3"), "{absent}");
     assert!(sqls(&store).is_empty());

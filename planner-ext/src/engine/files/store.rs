@@ -1,0 +1,188 @@
+//! The files of this machine as DataFusion sees them: every one is judged when it is opened.
+//!
+//! COPY, external tables and what else names files ends here, so no spelling of a path goes around [`FileAccess`]. Listings
+//! give names only; a link in a listed folder that leads to a file that may not be read fails the statement that reads it.
+
+use std::fmt;
+use std::fs::{File, Metadata};
+use std::ops::Range;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use datafusion::object_store::local::LocalFileSystem;
+use datafusion::object_store::path::Path as ObjectPath;
+use datafusion::object_store::{
+    Attributes, CopyOptions, Error as StoreError, GetOptions, GetResult, GetResultPayload, ListResult, MultipartUpload,
+    ObjectMeta, ObjectStore, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+};
+use futures::StreamExt;
+use futures::stream::BoxStream;
+
+use super::FileAccess;
+use super::draft::{Draft, Upload};
+use crate::error::{Error, ErrorKind};
+
+/// The scheme under which files are replaced; no user can write it.
+pub(in crate::engine) const REPLACING: &str = "replace://";
+
+/// Files that are judged when they are opened.
+#[derive(Debug)]
+pub(in crate::engine) struct CheckedFiles {
+    access: Arc<FileAccess>,
+    /// For the names in folders, and for the form that paths have here.
+    names: LocalFileSystem,
+    /// Whether a file that is there may be replaced.
+    replace: bool,
+}
+
+impl CheckedFiles {
+    pub(in crate::engine) fn new(access: Arc<FileAccess>, replace: bool) -> Self {
+        Self { access, names: LocalFileSystem::new(), replace }
+    }
+
+    fn path(&self, location: &ObjectPath) -> Result<PathBuf> {
+        self.names.path_to_filesystem(location)
+    }
+
+    fn check_folder(&self, prefix: Option<&ObjectPath>) -> Result<()> {
+        let path = prefix.map_or_else(|| Ok(PathBuf::from("/")), |prefix| self.path(prefix))?;
+        self.access.check_read(&path).map_err(|error| refused(&path, error))
+    }
+
+    async fn draft(&self, location: &ObjectPath, replace: bool) -> Result<Draft> {
+        let (path, access) = (self.path(location)?, Arc::clone(&self.access));
+        blocking(move || {
+            let made = access.place_to_write(&path, replace, true).and_then(|place| Draft::new(place, replace));
+            made.map_err(|error| refused(&path, error))
+        })
+        .await
+    }
+}
+
+impl fmt::Display for CheckedFiles {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("files of the server")
+    }
+}
+
+#[async_trait]
+impl ObjectStore for CheckedFiles {
+    async fn put_opts(&self, location: &ObjectPath, payload: PutPayload, opts: PutOptions) -> Result<PutResult> {
+        let replace = self.replace && matches!(opts.mode, PutMode::Overwrite);
+        let (draft, path) = (self.draft(location, replace).await?, self.path(location)?);
+        let write = move || draft.write(&payload, 0).and_then(|()| draft.finish());
+        blocking(move || write().map_err(|error| refused(&path, error))).await?;
+        Ok(PutResult { e_tag: None, version: None })
+    }
+
+    async fn put_multipart_opts(
+        &self,
+        location: &ObjectPath,
+        _: PutMultipartOptions,
+    ) -> Result<Box<dyn MultipartUpload>> {
+        Ok(Box::new(Upload::new(self.draft(location, self.replace).await?)))
+    }
+
+    async fn get_opts(&self, location: &ObjectPath, options: GetOptions) -> Result<GetResult> {
+        let (path, access, location) = (self.path(location)?, Arc::clone(&self.access), location.clone());
+        blocking(move || {
+            let (file, meta) = opened(&access, &path, location)?;
+            options.check_preconditions(&meta)?;
+            let range = match options.range {
+                Some(range) => range.as_range(meta.size).map_err(|error| generic(Box::new(error)))?,
+                None => 0..meta.size,
+            };
+            let payload = GetResultPayload::File(file, path);
+            Ok(GetResult { payload, meta, range, attributes: Attributes::default() })
+        })
+        .await
+    }
+
+    async fn get_ranges(&self, location: &ObjectPath, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
+        let (path, access, location) = (self.path(location)?, Arc::clone(&self.access), location.clone());
+        let ranges = ranges.to_vec();
+        blocking(move || {
+            let (file, meta) = opened(&access, &path, location)?;
+            ranges.into_iter().map(|range| read(&file, range, meta.size)).collect()
+        })
+        .await
+    }
+
+    fn delete_stream(
+        &self,
+        locations: BoxStream<'static, Result<ObjectPath>>,
+    ) -> BoxStream<'static, Result<ObjectPath>> {
+        locations.map(|_| Err(not_offered("delete files"))).boxed()
+    }
+
+    fn list(&self, prefix: Option<&ObjectPath>) -> BoxStream<'static, Result<ObjectMeta>> {
+        match self.check_folder(prefix) {
+            Ok(()) => self.names.list(prefix),
+            Err(error) => futures::stream::iter([Err(error)]).boxed(),
+        }
+    }
+
+    async fn list_with_delimiter(&self, prefix: Option<&ObjectPath>) -> Result<ListResult> {
+        self.check_folder(prefix)?;
+        self.names.list_with_delimiter(prefix).await
+    }
+
+    async fn copy_opts(&self, _: &ObjectPath, _: &ObjectPath, _: CopyOptions) -> Result<()> {
+        Err(not_offered("copy files"))
+    }
+}
+
+fn opened(access: &FileAccess, path: &Path, location: ObjectPath) -> Result<(File, ObjectMeta)> {
+    let file = access.open_file(path).map_err(|error| refused(path, error))?;
+    let found = file.metadata().map_err(|error| generic(Box::new(error)))?;
+    let last_modified = found.modified().unwrap_or(SystemTime::UNIX_EPOCH).into();
+    let meta = ObjectMeta { location, last_modified, size: found.len(), e_tag: Some(e_tag(&found)), version: None };
+    Ok((file, meta))
+}
+
+/// As the names that a listing gives have it.
+fn e_tag(found: &Metadata) -> String {
+    let modified = found.modified().ok().and_then(|time| time.duration_since(SystemTime::UNIX_EPOCH).ok());
+    let modified_us = modified.unwrap_or(Duration::ZERO).as_micros();
+    format!("{:x}-{modified_us:x}-{:x}", found.ino(), found.len())
+}
+
+fn read(file: &File, range: Range<u64>, file_bytes: u64) -> Result<Bytes> {
+    let bytes = range.end.min(file_bytes).checked_sub(range.start).filter(|_| range.end <= file_bytes);
+    let bytes = bytes.ok_or_else(|| generic(format!("bytes {range:?} of a file of {file_bytes} bytes").into()))?;
+    let mut read = vec![0; bytes as usize];
+    file.read_exact_at(&mut read, range.start).map_err(|error| generic(Box::new(error)))?;
+    Ok(read.into())
+}
+
+/// Our errors in the form in which they come back through DataFusion; [`Error::from`] finds them again.
+pub(super) fn refused(path: &Path, error: Error) -> StoreError {
+    let (kind, path, source) = (error.kind(), path.display().to_string(), Box::new(error));
+    match kind {
+        ErrorKind::NotFound => StoreError::NotFound { path, source },
+        ErrorKind::AlreadyExists => StoreError::AlreadyExists { path, source },
+        ErrorKind::PermissionDenied => StoreError::PermissionDenied { path, source },
+        _ => generic(source),
+    }
+}
+
+fn generic(source: Box<dyn std::error::Error + Send + Sync>) -> StoreError {
+    StoreError::Generic { store: "files", source }
+}
+
+fn not_offered(what: &str) -> StoreError {
+    let source = Error::new(ErrorKind::Unimplemented, format!("statements do not {what}"));
+    StoreError::NotSupported { source: Box::new(source) }
+}
+
+/// Runs what waits for a disk where it holds up nobody.
+pub(super) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    match tokio::runtime::Handle::try_current() {
+        Ok(runtime) => runtime.spawn_blocking(work).await.map_err(|error| generic(Box::new(error)))?,
+        Err(_) => work(),
+    }
+}
