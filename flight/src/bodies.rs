@@ -11,7 +11,7 @@
 
 use std::{collections::VecDeque, sync::Arc};
 
-use arrow::buffer::{Buffer, MutableBuffer};
+use arrow::buffer::Buffer;
 use arrow_flight::FlightData;
 use bytes::{Buf, Bytes};
 use futures::stream;
@@ -19,6 +19,7 @@ use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 use parking_lot::Mutex;
 use prost::decode_length_delimiter;
+use terrace_ipc::AlignedBytes;
 use tonic::{Status, body::Body};
 
 /// A flag and the length of the message.
@@ -74,7 +75,7 @@ struct Reader {
 impl Reader {
     async fn next(&mut self) -> Result<Option<Frame<Bytes>>, Status> {
         loop {
-            if let Some(part) = self.part() {
+            if let Some(part) = self.part()? {
                 return Ok(Some(Frame::data(part)));
             }
             let Some(frame) = self.upload.frame().await.transpose()? else {
@@ -89,27 +90,27 @@ impl Reader {
     }
 
     /// The next message without its body; `None` when there is more of it to come.
-    fn part(&mut self) -> Option<Bytes> {
+    fn part(&mut self) -> Result<Option<Bytes>, Status> {
         if self.refused {
-            return Some(std::mem::take(&mut self.input)).filter(|input| !input.is_empty());
+            return Ok(Some(std::mem::take(&mut self.input)).filter(|input| !input.is_empty()));
         }
         if !self.message.fill(&mut self.input, PREFIX_BYTES) {
-            return None;
+            return Ok(None);
         }
-        let [packed, length @ ..] = self.message.head.first_chunk::<PREFIX_BYTES>()?;
+        let Some([packed, length @ ..]) = self.message.head.first_chunk::<PREFIX_BYTES>() else { return Ok(None) };
         let length = u32::from_be_bytes(*length) as usize;
         if *packed != 0 || length > self.max_message_bytes {
             self.refused = true;
-            return Some(std::mem::take(&mut self.message).head.into());
+            return Ok(Some(std::mem::take(&mut self.message).head.into()));
         }
-        if !self.message.read(&mut self.input, PREFIX_BYTES + length) {
-            return None;
+        if !self.message.read(&mut self.input, PREFIX_BYTES + length)? {
+            return Ok(None);
         }
         let Message { mut head, body, .. } = std::mem::take(&mut self.message);
         let length = (head.len() - PREFIX_BYTES) as u32;
-        head.get_mut(1..PREFIX_BYTES)?.copy_from_slice(&length.to_be_bytes());
-        self.bodies.0.lock().push_back(body.map(|body| shared(body.into())));
-        Some(head.into())
+        head.get_mut(1..PREFIX_BYTES).unwrap_or_default().copy_from_slice(&length.to_be_bytes());
+        self.bodies.0.lock().push_back(body.map(Bytes::from));
+        Ok(Some(head.into()))
     }
 }
 
@@ -131,7 +132,7 @@ struct Message {
     head: Vec<u8>,
     /// How much of `head` are whole fields, behind the prefix; past its end while one is not complete.
     fields: usize,
-    body: Option<MutableBuffer>,
+    body: Option<AlignedBytes>,
     /// Bytes of the body to come.
     missing: usize,
     /// Bytes left out of `head`.
@@ -146,8 +147,9 @@ impl Message {
         self.head.len() >= bytes
     }
 
-    /// Reads on to the end of a message of `bytes`, its prefix included; false when the input ended before.
-    fn read(&mut self, input: &mut Bytes, bytes: usize) -> bool {
+    /// Reads on to the end of a message of `bytes`, its prefix included; false when the input ended before. Fails when there
+    /// is no memory for its body.
+    fn read(&mut self, input: &mut Bytes, bytes: usize) -> Result<bool, Status> {
         self.fields = self.fields.max(PREFIX_BYTES);
         loop {
             if let Some(body) = &mut self.body {
@@ -157,13 +159,13 @@ impl Message {
             }
             let end = bytes - self.taken;
             if self.missing > 0 {
-                return false;
+                return Ok(false);
             }
             if self.fields >= end {
-                return self.fill(input, end);
+                return Ok(self.fill(input, end));
             }
             if !self.fill(input, end.min(self.fields + FIELD_BYTES)) {
-                return false;
+                return Ok(false);
             }
             let Some((key, start, length)) = self.field().filter(|(_, start, length)| *length <= end - start) else {
                 // Not a field with a length, or not one at all: the gRPC layer makes of the rest what it can.
@@ -181,7 +183,8 @@ impl Message {
             self.taken += start - self.fields + length;
             self.head.extend_from_slice(rest);
             self.missing = length - body.len();
-            let mut aligned = MutableBuffer::with_capacity(length);
+            let aligned = AlignedBytes::with_capacity(length);
+            let mut aligned = aligned.map_err(|error| Status::resource_exhausted(error.to_string()))?;
             aligned.extend_from_slice(body);
             self.body = Some(aligned);
         }

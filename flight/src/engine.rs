@@ -191,6 +191,10 @@ pub struct TableEntry {
 pub trait Engine: Send + Sync + 'static {
     /// Name and version, shown by SqlInfo.
     fn product(&self) -> (String, String);
+    /// Who counts the memory that messages of clients are decompressed into; nobody unless the engine says so.
+    fn message_memory(&self) -> Option<Arc<dyn terrace_ipc::Account>> {
+        None
+    }
     /// Opens a session for an authenticated user.
     async fn open_session(&self, principal: Principal) -> EngineResult<SessionId>;
     /// Ends a session and what runs in it. An unknown session is `Ok`.

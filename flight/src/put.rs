@@ -16,6 +16,7 @@ use arrow_flight::{
 };
 use futures::{Stream, StreamExt, stream, stream::BoxStream};
 use prost::Message;
+use terrace_ipc::{Inflater, Limits, check_expanded};
 use tonic::Status;
 
 use crate::{
@@ -27,18 +28,25 @@ use crate::{
     statement, text,
 };
 
+/// The rows of a message may stand for so many times the bytes of the largest message, once dictionaries, views and runs
+/// are written out.
+const EXPANDED_TIMES: u64 = 4;
+
 /// The rows that a client sends.
 pub(crate) struct PutStream {
     messages: BoxStream<'static, Result<DecodedFlightData, EngineError>>,
     /// The schema as the client sent it, where its strings are read as bytes.
     announced: Arc<OnceLock<SchemaRef>>,
+    limits: Limits,
 }
 
 impl PutStream {
     pub(crate) fn new(
         first: FlightData,
         rest: impl Stream<Item = Result<FlightData, Status>> + Send + 'static,
+        limits: Limits,
     ) -> Self {
+        let mut inflater = Inflater::new(limits.clone());
         let announced = Arc::new(OnceLock::new());
         let seen = Arc::clone(&announced);
         let messages = stream::iter([Ok(first)])
@@ -49,6 +57,7 @@ impl PutStream {
             })
             .map(move |message| {
                 let message = message.map_err(|status| FlightError::Tonic(Box::new(status)))?;
+                let message = inflated(&mut inflater, message)?;
                 Ok(match text::as_bytes(&message) {
                     Some((message, schema)) => {
                         seen.get_or_init(|| schema);
@@ -62,7 +71,7 @@ impl PutStream {
             Ok(message) => message.map_err(engine_error),
             Err(_) => Err(EngineError::new(ErrorKind::InvalidArgument, "the stream cannot be read: it is damaged")),
         });
-        Self { messages: messages.boxed(), announced }
+        Self { messages: messages.boxed(), announced, limits }
     }
 
     /// The schema, which comes first; `None` when the stream is empty.
@@ -78,16 +87,20 @@ impl PutStream {
 
     /// The batches after the schema, pulled as they are needed.
     pub(crate) fn batches(self) -> BatchStream {
-        let announced = self.announced;
+        let (announced, most) = (self.announced, self.limits.expanded_bytes);
+        let rows = move |batch: RecordBatch| {
+            check_expanded(&batch, most).map_err(refused)?;
+            match announced.get() {
+                Some(schema) => text::as_text(&batch, schema).map_err(|e| engine_error(e.into())),
+                None => Ok(batch),
+            }
+        };
         self.messages
             .filter_map(move |message| {
                 futures::future::ready(match message {
                     Err(error) => Some(Err(error)),
                     Ok(message) => match message.payload {
-                        DecodedPayload::RecordBatch(batch) => Some(match announced.get() {
-                            Some(schema) => text::as_text(&batch, schema).map_err(|e| engine_error(e.into())),
-                            None => Ok(batch),
-                        }),
+                        DecodedPayload::RecordBatch(batch) => Some(rows(batch)),
                         DecodedPayload::None => None,
                         DecodedPayload::Schema(_) => Some(Err(EngineError::new(
                             ErrorKind::InvalidArgument,
@@ -120,11 +133,42 @@ impl PutStream {
     }
 }
 
+/// The message without compression: Arrow's reader would believe the lengths that it announces.
+fn inflated(inflater: &mut Inflater, message: FlightData) -> Result<FlightData, FlightError> {
+    let FlightData { data_header: header, data_body: body, .. } = message.clone();
+    match inflater.inflate(terrace_ipc::Message { header, body }) {
+        Ok(terrace_ipc::Message { header: data_header, body: data_body }) => {
+            Ok(FlightData { data_header, data_body, ..message })
+        }
+        Err(error) => Err(FlightError::ExternalError(Box::new(refused(error)))),
+    }
+}
+
+fn refused(error: terrace_ipc::Error) -> EngineError {
+    let kind = match error {
+        terrace_ipc::Error::TooLarge(_) => ErrorKind::ResourceExhausted,
+        _ => ErrorKind::InvalidArgument,
+    };
+    EngineError::new(kind, format!("the stream cannot be read: {error}"))
+}
+
 fn engine_error(error: FlightError) -> EngineError {
     match error {
         FlightError::Tonic(status) => error::from_status(&status),
+        FlightError::ExternalError(inner) if inner.is::<EngineError>() => match inner.downcast::<EngineError>() {
+            Ok(own) => *own,
+            Err(other) => EngineError::new(ErrorKind::InvalidArgument, other.to_string()),
+        },
         other => EngineError::new(ErrorKind::InvalidArgument, format!("the stream cannot be read: {other}")),
     }
+}
+
+/// What a message of a stream may take.
+fn limits(core: &Core, is_parameters: bool) -> Limits {
+    let most = core.options.max_message_bytes as u64;
+    let message_bytes = if is_parameters { most.min(core.options.max_parameter_bytes as u64) } else { most };
+    let expanded_bytes = most.saturating_mul(EXPANDED_TIMES);
+    Limits { message_bytes, expanded_bytes, account: core.engine.message_memory() }
 }
 
 /// Does what the first message of a stream asks for.
@@ -141,7 +185,9 @@ pub(crate) async fn dispatch(
         .ok_or_else(|| Status::invalid_argument("the stream does not name a command"))?;
     let any = Any::decode(descriptor.cmd.clone()).map_err(|e| error::malformed("command", e))?;
     let command = Command::try_from(any).map_err(|e| error::malformed("command", e))?;
-    let stream = PutStream::new(first, rest);
+    let is_parameters =
+        matches!(command, Command::CommandPreparedStatementUpdate(_) | Command::CommandPreparedStatementQuery(_));
+    let stream = PutStream::new(first, rest, limits(core, is_parameters));
     let rows = match command {
         Command::CommandStatementUpdate(update) => {
             observation.rename(Operation::StatementUpdate);
@@ -179,7 +225,9 @@ pub(crate) async fn dispatch(
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use arrow::array::{ArrayRef, Int64Array, NullArray};
     use arrow_flight::encode::FlightDataEncoderBuilder;
+    use arrow_ipc::{CompressionType, writer::IpcWriteOptions};
     use futures::{TryStreamExt, executor::block_on};
     use proptest::prelude::*;
 
@@ -190,11 +238,56 @@ mod tests {
         block_on(FlightDataEncoderBuilder::new().build(stream::iter([Ok(batch)])).try_collect()).unwrap()
     }
 
+    fn limits() -> Limits {
+        Limits { message_bytes: 1 << 20, expanded_bytes: 1 << 20, account: None }
+    }
+
+    fn compressed(codec: CompressionType) -> Vec<FlightData> {
+        let options = IpcWriteOptions::default().try_with_compression(Some(codec)).unwrap();
+        let rows = RecordBatch::try_from_iter([("n", Arc::new(Int64Array::from(vec![7; 4_000])) as ArrayRef)]).unwrap();
+        let encoder = FlightDataEncoderBuilder::new().with_options(options);
+        block_on(encoder.build(stream::iter([Ok(rows)])).try_collect()).unwrap()
+    }
+
+    fn read(mut messages: Vec<FlightData>) -> Result<Option<RecordBatch>, Status> {
+        let first = messages.remove(0);
+        let stream = PutStream::new(first, stream::iter(messages.into_iter().map(Ok)), limits());
+        block_on(stream.read_parameters(1 << 20))
+    }
+
+    #[test]
+    fn what_compressed_rows_announce_is_not_believed() {
+        for codec in [CompressionType::LZ4_FRAME, CompressionType::ZSTD] {
+            let messages = compressed(codec);
+            assert_eq!(read(messages.clone()).unwrap().unwrap().num_rows(), 4_000);
+            // The one buffer of a column without nulls is all there is.
+            for announced in [1_i64 << 48, i64::MAX, 2 << 30] {
+                let mut messages = messages.clone();
+                let mut body = messages[1].data_body.to_vec();
+                assert_eq!(body[..8], 32_000_i64.to_le_bytes());
+                body[..8].copy_from_slice(&announced.to_le_bytes());
+                messages[1].data_body = body.into();
+                let status = read(messages).unwrap_err();
+                assert_eq!(status.code(), tonic::Code::ResourceExhausted, "{status}");
+                assert!(status.message().contains("more than the limit"), "{status}");
+            }
+        }
+    }
+
+    #[test]
+    fn rows_of_no_bytes_are_bounded() {
+        let rows = RecordBatch::try_from_iter([("n", Arc::new(NullArray::new(1 << 40)) as ArrayRef)]).unwrap();
+        let encoder = FlightDataEncoderBuilder::new().with_max_flight_data_size(usize::MAX);
+        let messages: Vec<_> = block_on(encoder.build(stream::iter([Ok(rows)])).try_collect()).unwrap();
+        let status = read(messages).unwrap_err();
+        assert_eq!(status.code(), tonic::Code::ResourceExhausted, "{status}");
+    }
+
     #[test]
     fn whole_streams_are_read() {
         let mut messages = messages();
         let first = messages.remove(0);
-        let stream = PutStream::new(first, stream::iter(messages.into_iter().map(Ok)));
+        let stream = PutStream::new(first, stream::iter(messages.into_iter().map(Ok)), limits());
         assert_eq!(block_on(stream.read_parameters(1 << 20)).unwrap().unwrap().num_rows(), 50);
     }
 
@@ -212,7 +305,7 @@ mod tests {
             if cut { bytes.truncate(index) } else { bytes[index] = value }
             *part = bytes.into();
             let first = messages.remove(0);
-            let stream = PutStream::new(first, stream::iter(messages.into_iter().map(Ok)));
+            let stream = PutStream::new(first, stream::iter(messages.into_iter().map(Ok)), limits());
             if let Err(status) = block_on(stream.read_parameters(1 << 20)) {
                 prop_assert!(status.code() != tonic::Code::Internal, "{}", status.message());
             }

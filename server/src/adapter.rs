@@ -69,6 +69,10 @@ impl flight::Engine for FlightEngine {
         ("Terrace".to_owned(), env!("CARGO_PKG_VERSION").to_owned())
     }
 
+    fn message_memory(&self) -> Option<Arc<dyn terrace_ipc::Account>> {
+        Some(self.0.message_memory())
+    }
+
     async fn open_session(&self, principal: flight::Principal) -> EngineResult<SessionId> {
         Ok(SessionId(self.0.open_session(&principal.user).id().to_owned()))
     }

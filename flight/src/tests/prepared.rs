@@ -11,12 +11,15 @@ use arrow::{
 };
 use arrow_flight::{
     FlightData, FlightDescriptor,
+    encode::FlightDataEncoderBuilder,
     sql::{
-        ActionCreatePreparedStatementRequest, Any, CommandPreparedStatementQuery, CommandStatementIngest,
-        DoPutPreparedStatementResult, ProstMessageExt, TableDefinitionOptions, TableExistsOption, TableNotExistOption,
+        ActionCreatePreparedStatementRequest, Any, CommandPreparedStatementQuery, CommandPreparedStatementUpdate,
+        CommandStatementIngest, DoPutPreparedStatementResult, ProstMessageExt, TableDefinitionOptions,
+        TableExistsOption, TableNotExistOption,
     },
 };
-use futures::{StreamExt, stream};
+use arrow_ipc::{CompressionType, writer::IpcWriteOptions};
+use futures::{StreamExt, TryStreamExt, stream};
 use prost::Message;
 use tonic::Code;
 
@@ -173,4 +176,43 @@ async fn a_failed_ingest_stores_nothing_and_says_why() {
     let nameless = stream::iter([Ok(numbers(0, 10))]);
     assert_eq!(code(client.execute_ingest(ingest("", Append, Create), nameless).await), Code::InvalidArgument);
     assert!(harness.engine.ingested.lock().is_empty());
+}
+
+/// Rows of 32,000 bytes, compressed, that announce other ones.
+async fn announcing(bytes: i64, command: &impl ProstMessageExt) -> Vec<FlightData> {
+    let options = IpcWriteOptions::default().try_with_compression(Some(CompressionType::LZ4_FRAME)).unwrap();
+    let rows = RecordBatch::try_from_iter([("0", Arc::new(Int64Array::from(vec![7; 4_000])) as ArrayRef)]).unwrap();
+    let encoder = FlightDataEncoderBuilder::new().with_options(options);
+    let mut messages: Vec<FlightData> = encoder.build(stream::iter([Ok(rows)])).try_collect().await.unwrap();
+    messages[0].flight_descriptor = Some(FlightDescriptor::new_cmd(command.as_any().encode_to_vec()));
+    let mut body = messages[1].data_body.to_vec();
+    body[..8].copy_from_slice(&bytes.to_le_bytes());
+    messages[1].data_body = body.into();
+    messages
+}
+
+#[tokio::test]
+async fn no_upload_decides_how_much_memory_is_asked_for() {
+    use {TableExistsOption::Append, TableNotExistOption::Create};
+    let harness = Harness::open().await;
+    let mut client = harness.connect().await;
+    let handle = create(&mut client, "insert ?").await.unwrap().prepared_statement_handle;
+    let bind = CommandPreparedStatementUpdate { prepared_statement_handle: handle };
+    for (bytes, expected) in [(1 << 48, Code::ResourceExhausted), (40_000, Code::InvalidArgument)] {
+        let ingested = announcing(bytes, &ingest("t", Append, Create)).await;
+        let bound = announcing(bytes, &bind).await;
+        for messages in [ingested, bound] {
+            let answer = match client.do_put(stream::iter(messages)).await {
+                Ok(mut answers) => answers.message().await.map(drop),
+                Err(error) => Err(super::status(error)),
+            };
+            assert_eq!(answer.unwrap_err().code(), expected, "{bytes}");
+        }
+    }
+    assert!(harness.engine.ingested.lock().is_empty());
+    // As it is, the same is taken, and the server goes on.
+    for messages in [announcing(32_000, &ingest("t", Append, Create)).await, announcing(32_000, &bind).await] {
+        client.do_put(stream::iter(messages)).await.unwrap().message().await.unwrap().unwrap();
+    }
+    assert_eq!(harness.engine.ingested.lock()[0].1, 4_000);
 }

@@ -8,8 +8,9 @@ use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, Schema};
 use datafusion::common::Column;
-use datafusion::datasource::listing::ListingTableUrl;
-use datafusion::execution::options::{ArrowReadOptions, ReadOptions};
+use datafusion::dataframe::DataFrame;
+use datafusion::datasource::listing::{ListingOptions, ListingTable, ListingTableConfig, ListingTableUrl};
+use datafusion::execution::options::ReadOptions;
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder};
 use datafusion::prelude::{CsvReadOptions, JsonReadOptions, ParquetReadOptions, SessionContext};
 use datafusion::sql::parser::Statement as SqlStatement;
@@ -18,6 +19,7 @@ use terrace_tier_store::table::Table;
 use super::catalog::Snapshot;
 use super::files::REPLACING;
 use super::ingest::{Target, load};
+use super::parquet_files::SoundFiles;
 use super::parse::CopyFrom;
 use super::registry::Ticket;
 use super::session::Session;
@@ -186,12 +188,10 @@ async fn read(
         Path::new(location).extension().and_then(|e| e.to_str()).map(|e| format!(".{e}")).unwrap_or_default();
     let frame = match options.format {
         Format::Parquet => {
+            SoundFiles::check_for(&context.state(), location).await?;
             context.read_parquet(location, ParquetReadOptions::default().file_extension(&extension)).await?
         }
-        Format::Arrow => {
-            let read = ArrowReadOptions { file_extension: &extension, ..ArrowReadOptions::default() };
-            context.read_arrow(location, read).await?
-        }
+        Format::Arrow => read_arrow(context, location, &extension).await?,
         Format::Json => {
             let read = JsonReadOptions::default().file_extension(&extension);
             let found = found_columns(context, location, &read).await?;
@@ -215,6 +215,17 @@ async fn read(
         }
     };
     Ok(frame.into_unoptimized_plan())
+}
+
+/// The rows of Arrow files, by the format that the engine put in place of DataFusion's.
+async fn read_arrow(context: &SessionContext, location: &str, extension: &str) -> Result<DataFrame> {
+    let state = context.state();
+    let format = state.get_file_format_factory("arrow").map(|factory| factory.default());
+    let format = format.ok_or_else(|| Error::new(ErrorKind::Internal, "Arrow files are not registered"))?;
+    let options = ListingOptions::new(format).with_file_extension(extension);
+    let config = ListingTableConfig::new(ListingTableUrl::parse(location)?).with_listing_options(options);
+    let table = ListingTable::try_new(config.infer_schema(&state).await?)?;
+    Ok(context.read_table(Arc::new(table))?)
 }
 
 /// Columns as the file names them.

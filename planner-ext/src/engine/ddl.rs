@@ -22,6 +22,7 @@ use super::analysis::result_schema;
 use super::catalog::{Object, Objects, Snapshot};
 use super::files::FileAccess;
 use super::ingest::{Target, load};
+use super::parquet_files::SoundFiles;
 use super::parse::{self, DropCommand, DropKind, Extras, NameParts, table_name};
 use super::registry::{StatementState, Ticket};
 use super::rewrite::TARGET_SCHEMA;
@@ -379,6 +380,11 @@ pub(super) async fn open_external(
             "files of type {kind} are not supported; use PARQUET, CSV, JSON or ARROW"
         )));
     };
+    if kind == "PARQUET" {
+        for location in &create.locations {
+            SoundFiles::check_for(state, location).await?;
+        }
+    }
     let provider = factory.create(state, create).await?;
     if provider.schema().fields().is_empty() {
         return Err(Error::invalid(format!(

@@ -77,6 +77,35 @@ impl QueryMemory {
     }
 }
 
+/// Query memory for what is decompressed before a statement has it.
+#[derive(Debug, Clone)]
+pub(super) struct MessageMemory(pub(super) Arc<QueryMemory>);
+
+impl MessageMemory {
+    /// All there is, in bytes.
+    pub(super) fn limit_bytes(&self) -> u64 {
+        self.0.limit_bytes as u64
+    }
+}
+
+/// Counted bytes of a message.
+struct MessageCharge(Arc<QueryMemory>, usize);
+
+impl Drop for MessageCharge {
+    fn drop(&mut self) {
+        self.0.sub(self.1);
+    }
+}
+
+impl terrace_ipc::Account for MessageMemory {
+    fn charge(&self, bytes: u64) -> std::result::Result<terrace_ipc::Charge, String> {
+        let (memory, whole) = (&self.0, self.0.limit_bytes);
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        memory.try_add(bytes, whole).map_err(|used| format!("all statements hold {used} of {whole} bytes"))?;
+        Ok(Box::new(MessageCharge(Arc::clone(memory), bytes)))
+    }
+}
+
 /// What DataFusion calls the consumers of a sort: the one of its runs, and the one of its merge, registered after it.
 const SORT: &str = "ExternalSorter[";
 const MERGE: &str = "ExternalSorterMerge[";
@@ -288,6 +317,17 @@ mod tests {
         drop((second, other));
         first.try_grow(500).unwrap();
         drop((first, merge, aggregate));
+        assert_eq!(memory.used_bytes(), 0);
+    }
+
+    #[test]
+    fn messages_take_of_query_memory_until_their_last_reader_is_done() {
+        let (memory, pool) = pool();
+        let messages = MessageMemory(Arc::clone(&memory));
+        let charge = terrace_ipc::Account::charge(&messages, 3_000).unwrap();
+        operator(&pool, "join", false).try_grow(201).unwrap_err();
+        assert!(terrace_ipc::Account::charge(&messages, u64::MAX).is_err_and(|why| why.contains("3000 of 3200")));
+        drop(charge);
         assert_eq!(memory.used_bytes(), 0);
     }
 

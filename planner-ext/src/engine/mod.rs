@@ -10,6 +10,7 @@
 //!        hot_view          views of tables that queries may ask for only
 //!        mining            which of them would pay, by what statements ask for
 //!        tiering_run       when chunks learn of them, and rows are put together
+//!        arrow_files parquet_files   files of others, that promise more than they have
 //!        rule hand         what users want of the placement, and what they ask and order on it
 //!        transaction       what several statements do together
 //! ```
@@ -23,6 +24,7 @@ mod advice;
 mod alter;
 mod analysis;
 mod answer;
+mod arrow_files;
 mod catalog;
 mod change;
 pub(crate) mod comparison;
@@ -42,6 +44,7 @@ mod mining;
 mod nodes;
 mod optimize;
 mod parameters;
+mod parquet_files;
 mod parse;
 mod prepare;
 mod recursion;
@@ -84,6 +87,7 @@ use terrace_tier_store::store::TierOrder;
 pub use files::{FileAccess, Place, pool_file};
 pub use ingest::{IngestMode, IngestRequest, RowStream};
 pub use memory::QueryMemory;
+pub use parquet_files::check_parquet;
 pub use registry::{Counters, DURATION_BUCKETS_US, Outcome, StatementKind, StatementRecord, StatementState};
 pub use rule::{RowsOrder, RuleOrder, ScopeOrder};
 pub use session::Session;
@@ -97,7 +101,10 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::views::HotViews;
 pub use crate::views::RunCounters;
 use admission::Admission;
+use arrow_files::ArrowFiles;
 use files::{CheckedFiles, REPLACING};
+use memory::MessageMemory;
+use parquet_files::SoundFiles;
 use registry::Registry;
 use show::ArrowTypes;
 use spill::{SpillFactory, SpillSpace};
@@ -274,10 +281,15 @@ impl Engine {
             .with_default_features()
             .with_type_planner(Arc::new(ArrowTypes))
             .with_runtime_env(Arc::clone(&runtime))
-            .with_config(default_config(&options).with_extension(Arc::clone(&files)));
+            .with_config(
+                default_config(&options)
+                    .with_extension(Arc::clone(&files))
+                    .with_extension(Arc::new(SoundFiles::default())),
+            );
         let clock = Arc::clone(&options.clock);
         let mut base = crate::joins::with_rules(builder).build();
         functions::repair(&mut base)?;
+        base.register_file_format(Arc::new(ArrowFiles::new(MessageMemory(Arc::clone(&memory)))), true)?;
         let engine = Arc::new(Self {
             hot_views: HotViews::new(Arc::clone(&store), base.clone()),
             base,
@@ -333,6 +345,11 @@ impl Engine {
     /// Query memory: limit and use.
     pub fn memory(&self) -> &Arc<QueryMemory> {
         &self.memory
+    }
+
+    /// Query memory as that which messages and files of others are decompressed into.
+    pub fn message_memory(&self) -> Arc<dyn terrace_ipc::Account> {
+        Arc::new(MessageMemory(Arc::clone(&self.memory)))
     }
 
     /// Bytes in spill files now.

@@ -20,6 +20,7 @@ use terrace_tier_store::{Store, StoreOptions};
 
 use super::*;
 
+mod arrow_files;
 mod ddl;
 mod dialect;
 mod hot_runs;

@@ -13,8 +13,10 @@ use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::SchemaRef;
 use arrow::error::ArrowError;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use terrace_planner_ext::engine::check_parquet;
 
 use crate::error::{Error, Result};
+use crate::memory::Limit;
 use crate::tpch;
 
 const BATCH_ROWS: usize = 65_536;
@@ -225,7 +227,7 @@ fn row_count(path: &Path) -> Option<u64> {
     if kind(path)? != Kind::Parquet {
         return None;
     }
-    let reader = ParquetRecordBatchReaderBuilder::try_new(File::open(path).ok()?).ok()?;
+    let reader = open_parquet(path, File::open(path).ok()?).ok()?;
     u64::try_from(reader.metadata().file_metadata().num_rows()).ok()
 }
 
@@ -237,7 +239,7 @@ fn open(path: &Path, schema: Option<&SchemaRef>, skip: &mut u64) -> Result<Box<d
     let file = File::open(path).map_err(|e| Error::file(path, format!("cannot open it: {e}")))?;
     match kind {
         Kind::Parquet => {
-            let builder = ParquetRecordBatchReaderBuilder::try_new(file).map_err(|e| Error::file(path, e))?;
+            let builder = open_parquet(path, file)?;
             let groups = builder.metadata().row_groups().iter().map(|group| group.num_rows().unsigned_abs());
             let (mut past, mut kept) = (0, Vec::new());
             for (index, rows) in groups.enumerate() {
@@ -251,15 +253,20 @@ fn open(path: &Path, schema: Option<&SchemaRef>, skip: &mut u64) -> Result<Box<d
             Ok(Box::new(reader.map_err(|e| Error::file(path, e))?))
         }
         Kind::Csv(delimiter) => open_csv(path, file, delimiter, schema),
-        Kind::IpcFile => {
-            let reader = arrow_ipc::reader::FileReader::try_new_buffered(file, None);
-            Ok(Box::new(reader.map_err(|e| Error::file(path, e))?))
-        }
-        Kind::IpcStream => {
-            let reader = arrow_ipc::reader::StreamReader::try_new_buffered(file, None);
-            Ok(Box::new(reader.map_err(|e| Error::file(path, e))?))
+        Kind::IpcFile | Kind::IpcStream => {
+            // Half of what there is: a file says of itself how much it decompresses to.
+            let most = Limit::detect().bytes / 2;
+            let limits = terrace_ipc::Limits { message_bytes: most, expanded_bytes: most, account: None };
+            let reader = terrace_ipc::FileReader::open(file, None, None, limits);
+            Ok(Box::new(reader.map_err(|e| Error::file(path, e))?.into_arrow()))
         }
     }
+}
+
+/// The library believes what a file says of itself, so that is looked at first.
+fn open_parquet(path: &Path, file: File) -> Result<ParquetRecordBatchReaderBuilder<File>> {
+    check_parquet(&file).map_err(|why| Error::file(path, why))?;
+    ParquetRecordBatchReaderBuilder::try_new(file).map_err(|e| Error::file(path, e))
 }
 
 fn open_csv(

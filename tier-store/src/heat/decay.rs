@@ -22,7 +22,7 @@ const MAGIC_1: [u8; 4] = *b"TRH\x01";
 const UNKNOWN: u32 = u32::MAX;
 /// Epochs over which a chunk counts as observed whose heat was saved.
 const LONG: u32 = u32::MAX / 2;
-/// Decayed accesses below this are noise of old epochs and not worth a saved byte.
+/// Decayed accesses below this are noise of old epochs and not worth a saved byte; that there were some is.
 const NEGLIGIBLE: f32 = 1e-6;
 
 /// Names one segment.
@@ -344,7 +344,8 @@ impl Heat {
             blob.extend(id.0.to_le_bytes());
             blob.extend((chunk.segments.len() as u32).to_le_bytes());
             let means = chunk.all().map(|(column, tracked)| (column, mean(tracked, chunk.weight)));
-            let touched: Vec<_> = means.filter(|(_, heat)| heat.total() > NEGLIGIBLE).collect();
+            let is_known = |heat: &SegmentHeat| heat.total() > NEGLIGIBLE || heat.idle_epochs.is_some();
+            let touched: Vec<_> = means.filter(|(_, heat)| is_known(heat)).collect();
             blob.extend((touched.len() as u32).to_le_bytes());
             for (column, heat) in touched {
                 let pairs =
@@ -511,6 +512,13 @@ mod tests {
         let mut restored = Heat::default();
         restored.add_blob(chunk.table, &blob).unwrap();
         assert_eq!(idle(&restored), Some(2));
+        // Also when nothing is left of its heat.
+        let mut cold = heat.clone();
+        (0..200).for_each(|_| cold.observe([&chunk], 3.0));
+        assert!(cold.get(&key(&chunk, 0)).total() < NEGLIGIBLE);
+        let mut restored_cold = Heat::default();
+        restored_cold.add_blob(chunk.table, &cold.to_blob(chunk.table)).unwrap();
+        assert_eq!((idle(&restored_cold), restored_cold.top(9).len()), (Some(202), 0));
         // A blob of version 1: the same without the four bytes after the column.
         let at = blob.windows(8).rposition(|bytes| bytes == [0, 0, 0, 0, 2, 0, 0, 0]).unwrap() + 4;
         let mut old = [&blob[..at], &blob[at + 4..]].concat();

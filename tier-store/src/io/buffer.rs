@@ -1,13 +1,15 @@
 //! Block-aligned memory for direct I/O, and its way into Arrow.
 //!
-//! A buffer holds whole blocks; what was asked for is a window inside them. Memory is not cleared when allocated: an
-//! engine fills the window before it hands a buffer out, which is why [`AlignedBuffer::as_slice`] is safe.
+//! A buffer holds whole blocks; what was asked for is a window inside them. Memory is not cleared when allocated, so a
+//! buffer counts the bytes that were written, from its start: only these can be read. An engine fills the window before
+//! it hands a buffer out.
 //! As an Arrow buffer the allocation has an owner of its own, so slices report their own size and the charge that
 //! travels with it ends with the last reader.
 
 use std::fmt;
 use std::mem::MaybeUninit;
 use std::ops::Range;
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 use arrow::buffer::Buffer;
@@ -23,6 +25,8 @@ pub struct AlignedBuffer {
     memory: Option<Arc<Allocation>>,
     /// Usable bytes of the memory, from its start.
     blocks_len: usize,
+    /// Bytes that were written, from the start of the memory; at most `blocks_len`.
+    filled_len: usize,
     window_start: usize,
     window_len: usize,
 }
@@ -34,7 +38,8 @@ struct Owner {
 }
 
 impl AlignedBuffer {
-    /// Unfilled blocks that enclose `offset .. offset + len` of a file, from `pool`. The caller fills the window.
+    /// Unfilled blocks that enclose `offset .. offset + len` of a file, from `pool`. The caller fills the window
+    /// ([`AlignedBuffer::set_filled`]), which is empty until then.
     pub(crate) fn for_window(pool: &Arc<BufferPool>, offset: u64, len: usize) -> Result<Self> {
         let window_start = (offset % BLOCK_BYTES as u64) as usize;
         Self::over(window_start, len, BLOCK_BYTES, |bytes| pool.take(bytes))
@@ -44,6 +49,9 @@ impl AlignedBuffer {
     pub(crate) fn zeroed(pool: &Arc<BufferPool>, len: usize) -> Result<Self> {
         let mut zeros = Self::for_window(pool, 0, len)?;
         zeros.blocks_mut().fill(MaybeUninit::new(0));
+        let filled = zeros.blocks_len;
+        // SAFETY: all of it was filled.
+        unsafe { zeros.set_filled(filled) };
         Ok(zeros)
     }
 
@@ -51,6 +59,8 @@ impl AlignedBuffer {
     pub fn copy_of(bytes: &[u8], align: usize) -> Result<Self> {
         let mut copy = Self::over(0, bytes.len(), align, |bytes| Allocation::new(bytes, align))?;
         copy_past_caches(bytes, copy.blocks_mut());
+        // SAFETY: the copy has written so many from the start.
+        unsafe { copy.set_filled(bytes.len()) };
         Ok(copy)
     }
 
@@ -63,7 +73,7 @@ impl AlignedBuffer {
     ) -> Result<Self> {
         let blocks_len = if window_len == 0 { 0 } else { (window_start + window_len).next_multiple_of(align) };
         let memory = if window_len == 0 { None } else { Some(Arc::new(memory(blocks_len)?)) };
-        Ok(Self { memory, blocks_len, window_start, window_len })
+        Ok(Self { memory, blocks_len, filled_len: 0, window_start, window_len })
     }
 
     /// Bytes of the enclosing blocks.
@@ -71,30 +81,41 @@ impl AlignedBuffer {
         self.blocks_len
     }
 
-    /// The blocks, for the engine to fill.
+    /// The blocks, for the engine to fill. None of them counts as filled until the engine says so again.
     pub(crate) fn blocks_mut(&mut self) -> &mut [MaybeUninit<u8>] {
         match self.memory.as_mut().and_then(Arc::get_mut) {
-            // SAFETY: the allocation has at least this many bytes, `MaybeUninit` needs no initialisation, nobody shares
-            // it, and `&mut self` is the only access.
-            Some(m) => unsafe { std::slice::from_raw_parts_mut(m.start().as_ptr().cast(), self.blocks_len) },
+            Some(m) => {
+                self.filled_len = 0;
+                // SAFETY: the allocation has at least this many bytes, `MaybeUninit` needs no initialisation, nobody shares
+                // it, `&mut self` is the only access, and what is written to it may be read only after `set_filled`.
+                unsafe { std::slice::from_raw_parts_mut(m.start().as_ptr().cast(), self.blocks_len) }
+            }
             None => &mut [],
         }
     }
 
-    /// The first bytes, which the caller has written.
-    pub(super) fn filled(&self, len: usize) -> &[u8] {
+    /// Says that the first `len` bytes of the blocks are written.
+    ///
+    /// # Safety
+    /// Each of them was written since the memory was allocated, and initialised when it was last written to.
+    pub(crate) unsafe fn set_filled(&mut self, len: usize) {
+        self.filled_len = len.min(self.blocks_len);
+    }
+
+    /// The bytes written, from the first block on.
+    pub(super) fn filled(&self) -> &[u8] {
         match &self.memory {
-            // SAFETY: the allocation has at least `blocks_len` bytes, and the caller wrote these.
-            Some(m) => unsafe { std::slice::from_raw_parts(m.start().as_ptr(), len.min(self.blocks_len)) },
+            // SAFETY: the allocation has at least `filled_len` bytes, and they were written.
+            Some(m) => unsafe { std::slice::from_raw_parts(m.start().as_ptr(), self.filled_len) },
             None => &[],
         }
     }
 
-    /// The first bytes, which the caller has written, to change them.
-    pub(super) fn filled_mut(&mut self, len: usize) -> &mut [u8] {
+    /// The bytes written, from the first block on, to change them.
+    pub(super) fn filled_mut(&mut self) -> &mut [u8] {
         match self.memory.as_mut().and_then(Arc::get_mut) {
             // SAFETY: as above, nobody shares it, and `&mut self` is the only access.
-            Some(m) => unsafe { std::slice::from_raw_parts_mut(m.start().as_ptr(), len.min(self.blocks_len)) },
+            Some(m) => unsafe { std::slice::from_raw_parts_mut(m.start().as_ptr(), self.filled_len) },
             None => &mut [],
         }
     }
@@ -104,22 +125,18 @@ impl AlignedBuffer {
         self.window_start + self.window_len
     }
 
-    /// The bytes asked for.
+    /// The bytes asked for; of a window that was not filled to its end, those written.
     pub fn as_slice(&self) -> &[u8] {
-        match &self.memory {
-            // SAFETY: the window lies inside the allocation by construction, and every buffer that leaves this crate
-            // had its window filled (the engines check the count; `copy_of` writes all of it).
-            Some(m) => unsafe {
-                std::slice::from_raw_parts(m.start().as_ptr().add(self.window_start), self.window_len)
-            },
-            None => &[],
-        }
+        let (filled, end) = (self.filled(), self.window_end());
+        filled.get(self.window_start..end.min(filled.len())).unwrap_or_default()
     }
 
-    /// The bytes asked for, which the caller has written before, to change them.
+    /// The bytes asked for, to change them.
     pub(crate) fn window_mut(&mut self) -> &mut [u8] {
         let (start, end) = (self.window_start, self.window_end());
-        self.filled_mut(end).get_mut(start..).unwrap_or_default()
+        let filled = self.filled_mut();
+        let end = end.min(filled.len());
+        filled.get_mut(start..end).unwrap_or_default()
     }
 
     /// Parts of the window, by ranges counted from its start. They share the memory.
@@ -129,6 +146,7 @@ impl AlignedBuffer {
             Self {
                 memory: self.memory.clone().filter(|_| start < end),
                 blocks_len: self.blocks_len,
+                filled_len: self.filled_len,
                 window_start: self.window_start + start,
                 window_len: end.saturating_sub(start),
             }
@@ -138,12 +156,11 @@ impl AlignedBuffer {
 
     /// The window as an Arrow buffer, without copying. The memory is freed and `charge` ends with the last slice of it.
     pub fn into_arrow(self, charge: Option<Charge>) -> Buffer {
-        let Some(memory) = self.memory else { return Buffer::from(Vec::<u8>::new()) };
-        // SAFETY: the window lies inside the allocation, so the sum stays in bounds and is not null.
-        let start = unsafe { memory.start().add(self.window_start) };
+        let (start, len) = (NonNull::from(self.as_slice()).cast::<u8>(), self.as_slice().len());
+        let Some(memory) = self.memory.filter(|_| len > 0) else { return Buffer::from(Vec::<u8>::new()) };
         let owner = Arc::new(Owner { _memory: memory, _charge: charge });
-        // SAFETY: the window is initialised (see `as_slice`) and lives as long as its owner.
-        unsafe { Buffer::from_custom_allocation(start, self.window_len, owner) }
+        // SAFETY: the window's bytes were written, and live as long as their owner.
+        unsafe { Buffer::from_custom_allocation(start, len, owner) }
     }
 }
 
@@ -166,6 +183,9 @@ mod tests {
         for (i, byte) in buffer.blocks_mut().iter_mut().enumerate() {
             byte.write((i % 251) as u8);
         }
+        assert!(buffer.as_slice().is_empty(), "what nobody vouches for is not read");
+        // SAFETY: all of it was written.
+        unsafe { buffer.set_filled(8192) };
         assert_eq!(buffer.as_slice().len(), 4000);
         assert_eq!(buffer.as_slice()[0], 128);
         let arrow = buffer.into_arrow(None);
@@ -196,6 +216,23 @@ mod tests {
         assert_eq!(slice.capacity(), 100);
         drop(slice);
         assert_eq!(account.used_bytes(), 0);
+    }
+
+    #[test]
+    fn only_what_was_written_is_read() {
+        let unfilled = || AlignedBuffer::for_window(&Arc::default(), 128, 4000).unwrap();
+        assert!(unfilled().as_slice().is_empty() && unfilled().window_mut().is_empty());
+        assert!(unfilled().into_arrow(None).is_empty());
+        assert!(unfilled().cut([0..10, 20..30]).iter().all(|part| part.as_slice().is_empty()));
+        let mut part = unfilled();
+        part.blocks_mut()[..200].fill(MaybeUninit::new(9));
+        // SAFETY: so many were written.
+        unsafe { part.set_filled(200) };
+        assert_eq!(part.as_slice(), [9; 72]);
+        assert_eq!(part.window_mut().len(), 72);
+        // Whoever may write to them again may leave them unwritten.
+        part.blocks_mut()[0] = MaybeUninit::uninit();
+        assert!(part.as_slice().is_empty());
     }
 
     #[test]

@@ -36,6 +36,8 @@ impl FileBytes {
             room.write_copy_of_slice(bytes);
             self.len = end;
         }
+        // SAFETY: each of them was appended, here or before.
+        unsafe { self.buffer.set_filled(self.len) };
     }
 }
 
@@ -56,13 +58,13 @@ impl Write for FileBytes {
 
 impl AsRef<[u8]> for FileBytes {
     fn as_ref(&self) -> &[u8] {
-        self.buffer.filled(self.len)
+        self.buffer.filled()
     }
 }
 
 impl AsMut<[u8]> for FileBytes {
     fn as_mut(&mut self) -> &mut [u8] {
-        self.buffer.filled_mut(self.len)
+        self.buffer.filled_mut()
     }
 }
 

@@ -101,14 +101,15 @@ pub(crate) fn private_folder(folder: &Path) -> std::io::Result<()> {
     std::fs::DirBuilder::new().mode(0o700).create(folder)
 }
 
-/// Takes from other users of the machine what a folder made by an older version allows them; the group keeps its rights.
+/// Takes from other users of the machine what a folder or a file made by an older version allows them; the group keeps
+/// its rights.
 pub(crate) fn close_to_others(folder: &Path) {
     let Ok(found) = std::fs::metadata(folder) else { return };
     let mode = found.permissions().mode();
     if mode & 0o007 != 0
         && let Err(error) = std::fs::set_permissions(folder, std::fs::Permissions::from_mode(mode & !0o007))
     {
-        tracing::warn!(%error, folder = %folder.display(), "other users of this machine may read the data directory");
+        tracing::warn!(%error, path = %folder.display(), "other users of this machine may read what is stored there");
     }
 }
 

@@ -91,6 +91,8 @@ impl IoFile {
                 Err(error) => return Err(Error::io("read", &self.path, &error)),
             }
         }
+        // SAFETY: reads have written the blocks up to there, one after the other.
+        unsafe { start.set_filled(filled) };
         Ok(start)
     }
 

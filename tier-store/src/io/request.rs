@@ -149,7 +149,12 @@ impl Request {
                 Err(error) => return Err(Error::io("read", &self.file.path, &error)),
             }
         }
-        if filled < needed { Err(Error::Cancelled) } else { Ok(buffer) }
+        if filled < needed {
+            return Err(Error::Cancelled);
+        }
+        // SAFETY: reads have written the blocks up to there, one after the other.
+        unsafe { buffer.set_filled(filled) };
+        Ok(buffer)
     }
 }
 

@@ -248,7 +248,8 @@ impl Worker {
         }
         if !self.polling {
             let poll = opcode::PollAdd::new(types::Fd(self.shared.wake.as_raw_fd()), libc::POLLIN as u32);
-            self.polling = self.push(&poll.build().user_data(WAKE));
+            // SAFETY: the poll names a descriptor that `shared` keeps open.
+            self.polling = unsafe { self.push(&poll.build().user_data(WAKE)) };
         }
         match self.ring.submit_and_wait(1) {
             Ok(_) => {}
@@ -264,9 +265,11 @@ impl Worker {
         true
     }
 
-    fn push(&mut self, entry: &io_uring::squeue::Entry) -> bool {
-        // SAFETY: a read's buffer and file belong to its operation, which is kept until the read's completion was
-        // taken (or leaked, see `leak_running`); the poll names a descriptor that `shared` keeps open.
+    /// # Safety
+    /// What the entry names stays open, and the memory that the kernel writes for it is nobody else's, until its completion
+    /// was taken.
+    unsafe fn push(&mut self, entry: &io_uring::squeue::Entry) -> bool {
+        // SAFETY: as the caller says.
         unsafe { self.ring.submission().push(entry).is_ok() }
     }
 
@@ -330,7 +333,9 @@ impl Worker {
             .user_data(stamp);
         slot.piece = Some(piece);
         operation.running_pieces += 1;
-        if !self.push(&entry) {
+        // SAFETY: buffer and file belong to the operation, which is kept until the completion was taken (or leaked, see
+        // `leak_running`).
+        if !unsafe { self.push(&entry) } {
             self.end_piece(index, Some(std::io::Error::from_raw_os_error(libc::EBUSY)));
         }
     }
@@ -404,14 +409,19 @@ impl Worker {
     fn finish_if_idle(&mut self, index: usize) {
         let Some(place) = self.operations.get_mut(index) else { return };
         let idle = place.as_mut().is_some_and(|o| o.running_pieces == 0 && o.next_piece_is_none());
-        let Some(operation) = place.take_if(|_| idle) else { return };
+        let Some(mut operation) = place.take_if(|_| idle) else { return };
         if self.issuing == Some(index) {
             self.issuing = None;
         }
         let complete = operation.next >= operation.buffer.window_end();
         let result = match operation.failed {
             Some(error) => Err(error),
-            None if complete => Ok(operation.buffer),
+            None if complete => {
+                let filled = operation.buffer.window_end();
+                // SAFETY: every piece was given out and has ended without an error, so the kernel wrote all up to there.
+                unsafe { operation.buffer.set_filled(filled) };
+                Ok(operation.buffer)
+            }
             None => Err(Error::Cancelled),
         };
         self.shared.submit(Class::Needed, operation.request.complete(result));

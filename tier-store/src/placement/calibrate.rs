@@ -29,6 +29,8 @@ use crate::migrate::HomeTier;
 use crate::tier::codec::{DecompressionRates, Rates};
 use crate::tier::{MemoryTier, TierKind};
 
+/// How memory and devices are measured; a calibration made in another way is made anew.
+const METHOD: u32 = 1;
 /// A tier is at least this much slower than the one before it.
 const STEP: f64 = 1.05;
 /// After so long what could not be measured is tried again.
@@ -88,6 +90,9 @@ pub struct Busy {
 /// The measurements of all tiers, fastest first, the home last.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Calibration {
+    /// How it was measured: versions before this field measured the caches of the processor in place of small memory tiers.
+    #[serde(default)]
+    pub method: u32,
     /// When, in microseconds since the Unix epoch.
     pub unix_us: u64,
     /// How long it took, in microseconds.
@@ -109,7 +114,7 @@ impl Calibration {
     /// What a simulation says.
     pub(crate) fn given(tiers: Vec<TierProfile>, decompression: Option<DecompressionRates>) -> Self {
         let (machine, correction) = (describe_machine(), Correction::default());
-        Self { unix_us: 0, took_us: 0, machine, tiers, decompression, correction }
+        Self { method: METHOD, unix_us: 0, took_us: 0, machine, tiers, decompression, correction }
     }
 
     /// The speeds of the home and of decompression: what to compress depends on.
@@ -144,7 +149,7 @@ impl Calibration {
         };
         let complete =
             self.decompression.is_some() && self.tiers.iter().all(whole) && !self.tiers.iter().zip(tiers).any(has_room);
-        complete && self.machine == describe_machine() && devices.eq(known)
+        complete && self.method == METHOD && self.machine == describe_machine() && devices.eq(known)
     }
 
     /// True when a tier could not be measured, and it is time to try again.
@@ -164,7 +169,8 @@ impl Calibration {
 
     /// What this one could not measure stays as it was, where it stands on the same.
     fn keeping(mut self, before: Option<&Self>) -> Self {
-        let Some(before) = before.filter(|before| before.machine == self.machine) else { return self };
+        let same = |before: &&Self| (&before.machine, before.method) == (&self.machine, self.method);
+        let Some(before) = before.filter(same) else { return self };
         for profile in self.tiers.iter_mut().filter(|profile| !profile.measured) {
             let same = |known: &&TierProfile| {
                 known.measured && (&known.name, &known.device) == (&profile.name, &profile.device)
@@ -193,7 +199,8 @@ pub fn calibrate(
     let decompression = Some(decompression::measure(clock));
     let (machine, correction) = (describe_machine(), Correction::default());
     let took_us = clock.now_us().saturating_sub(start_us);
-    Calibration { unix_us, took_us, machine, tiers: profiles, decompression, correction }.keeping(before)
+    Calibration { method: METHOD, unix_us, took_us, machine, tiers: profiles, decompression, correction }
+        .keeping(before)
 }
 
 /// Measures one memory tier; see [`calibrate`].
@@ -328,6 +335,26 @@ mod tests {
         json.as_object_mut().unwrap().remove("decompression");
         let old: Calibration = serde_json::from_value(json).unwrap();
         assert!(!old.fits(&tiers, &home) && old.rates().is_none());
+    }
+
+    #[test]
+    fn a_small_tier_is_the_same_memory_as_a_large_one() {
+        let clock = SystemClock::default();
+        let of = |mib: u64| measure_tier(dram(mib << 20)[0].as_ref(), &clock);
+        // Whatever else runs on this machine: the best of a few.
+        let best = |mib: u64| (0..5).map(|_| of(mib).cost.patterns[0].bytes_per_us).fold(0.0, f64::max);
+        let (small, large) = (best(32), best(1024));
+        assert!(small < 4.0 * large, "{small} MB/s of a small tier, {large} of a large one");
+    }
+
+    #[test]
+    fn a_calibration_made_another_way_is_made_anew() {
+        let (home, tiers) = (FakeHome::on_disk(), dram(32 << 20));
+        let calibration = calibrate(&tiers, &home, &SystemClock::default(), None);
+        let mut json = serde_json::to_value(&calibration).unwrap();
+        json.as_object_mut().unwrap().remove("method");
+        let old: Calibration = serde_json::from_value(json).unwrap();
+        assert!(calibration.fits(&tiers, &home) && !old.fits(&tiers, &home));
     }
 
     #[test]

@@ -175,7 +175,9 @@ impl Core {
             let image = codec::unpacked(home, Buffer::from(stored), &Arc::default())?;
             match tier.store(&image) {
                 Ok(bytes) => {
-                    let column = StoredColumn::decode_unpacked(home, field.data_type(), rows, &bytes.buffer)?;
+                    // SAFETY: a copy of what was just written at this home.
+                    let column =
+                        unsafe { StoredColumn::decode_unpacked(home, field.data_type(), rows, &bytes.buffer)? };
                     segment.resident.store(Some(Arc::new(Resident { tier: bytes.tier.clone(), column, bytes })));
                 }
                 Err(Error::BudgetExceeded { .. }) => {}

@@ -39,7 +39,7 @@ pub(crate) use compact::normalize_column;
 pub use compact::{PAGE_ROWS, long_bytes, normalize, slice_column};
 pub use compression::Compression;
 pub use decode::decode_column;
-use decode::decode_copy;
+use decode::{decode_copy, decode_written};
 pub use encode::{
     ChunkHeader, EncodedChunk, PREFIX_BYTES, check_schema_version, encode_chunk, encode_chunk_as, read_header,
     schema_len,

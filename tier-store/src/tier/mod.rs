@@ -9,6 +9,7 @@ pub mod account;
 pub mod codec;
 mod copy;
 pub mod dram;
+mod evict;
 pub mod nvm;
 mod seat;
 pub mod ssd;
@@ -20,6 +21,7 @@ use arrow::buffer::Buffer;
 
 pub use account::{Account, Charge};
 pub(crate) use copy::copy_past_caches;
+pub(crate) use evict::evict;
 pub use seat::Seat;
 pub(crate) use seat::Slots;
 

@@ -66,7 +66,8 @@ struct Owner {
 
 impl Drop for Owner {
     fn drop(&mut self) {
-        self.pool.free(self.extent);
+        // SAFETY: the pool gave it to this owner, who is with the last reader of it and goes with him.
+        unsafe { self.pool.free(self.extent) };
     }
 }
 
@@ -160,7 +161,8 @@ impl MemoryTier for NvmTier {
             }
         })?;
         let owner = Owner { pool: Arc::clone(&self.pool), extent, _charge: charge };
-        let start = self.pool.write(extent, image)?;
+        // SAFETY: the pool has just given it, to nobody else.
+        let start = unsafe { self.pool.write(extent, image)? };
         // SAFETY: the extent lies inside the mapping, was just filled, belongs to `owner` alone until that is dropped,
         // and `owner` keeps the mapping alive.
         let buffer = unsafe { Buffer::from_custom_allocation(start, image.len(), Arc::new(AssertUnwindSafe(owner))) };

@@ -1,20 +1,25 @@
 //! Memory read in place: loads of a thread, with the kernels that scans select rows with, alone and on all cores.
+//!
+//! A tier may be smaller than the caches of the processor, and what it holds in production is not in them. So what a
+//! repetition reads is taken out of the caches before it, and each thread reads a piece of the image by itself: no other
+//! one brings its lines back into a cache that they share.
 
 use arrow::array::{BooleanArray, Int64Array, UInt32Array};
-use arrow::buffer::{BooleanBuffer, ScalarBuffer};
+use arrow::buffer::{BooleanBuffer, Buffer, ScalarBuffer};
 use arrow::compute::{filter, take};
 
 use super::point::Point;
-use super::timing::{median_at_once_us, median_us};
+use super::timing::{median_after_us, median_at_once_us};
 use super::{random, sum};
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::heat::Pattern;
 use crate::placement::cost::CACHE_LINE_BYTES;
-use crate::tier::{MemoryTier, SegmentBytes};
+use crate::tier::{MemoryTier, SegmentBytes, evict};
 
-/// Image sizes tried: larger than the caches, if there is room.
+/// Image sizes tried.
 const IMAGE_BYTES: [usize; 4] = [64 << 20, 8 << 20, 2 << 20, SMALLEST_BYTES];
+/// The smallest image, and the smallest piece of one: reading it takes many times the clock's grain.
 pub(super) const SMALLEST_BYTES: usize = 256 << 10;
 /// A larger one is a small part of its tier.
 const LEAST_SHARES: u64 = 8;
@@ -23,32 +28,35 @@ const BLOCK_BYTES: [usize; 2] = [4 << 10, 64 << 10];
 const APART: usize = 4;
 /// Rows wanted of so many.
 const ONE_OF: [u64; 3] = [2, 16, 128];
-/// Values fetched in no order, and one after the other.
+/// Values fetched in no order, and one after the other; of a small piece one of so many lines, lest many be fetched twice.
 const TOUCHES: usize = 8192;
+const TOUCHED_LINES: usize = 8;
 const VALUE_BYTES: usize = size_of::<i64>();
-const LINE_VALUES: usize = CACHE_LINE_BYTES as usize / VALUE_BYTES;
-/// Each repetition reads lines that the ones before it did not, as they are in the caches: so many lines further on, so
-/// many times.
-const SHIFT_LINES: usize = 4;
-const SHIFTS: usize = 16;
+const LINE_BYTES: usize = CACHE_LINE_BYTES as usize;
+const LINE_VALUES: usize = LINE_BYTES / VALUE_BYTES;
 
-/// Fails when the tier has no room, and when it cannot be written.
+/// Fails when the tier has no room, when it cannot be written, and where the caches cannot be emptied.
 pub(super) fn measure(tier: &dyn MemoryTier, clock: &dyn Clock) -> Result<Vec<Point>> {
     let stored = image(tier)?;
+    if !evict(&stored.buffer) {
+        return Err(Error::Unsupported("measuring memory behind the caches of this processor".into()));
+    }
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let most = cores.min(stored.buffer.len() / SMALLEST_BYTES).max(1);
+    let piece_bytes = stored.buffer.len() / most / LINE_BYTES * LINE_BYTES;
     let mut points = Vec::new();
-    for threads in if cores > 1 { vec![1, cores] } else { vec![1] } {
-        let image = Image { tier, stored: &stored, clock, threads };
-        for bytes in BLOCK_BYTES.into_iter().filter(|bytes| bytes * APART <= stored.buffer.len()) {
+    for threads in if most > 1 { vec![1, most] } else { vec![1] } {
+        let image = Image { tier, stored: &stored, piece_bytes, clock, threads };
+        for bytes in BLOCK_BYTES.into_iter().filter(|bytes| bytes * APART <= piece_bytes) {
             points.push(image.sequential(bytes)?);
         }
-        points.push(image.sequential(stored.buffer.len())?);
+        points.push(image.sequential(piece_bytes)?);
         for one_of in ONE_OF {
             points.push(image.monotonic(one_of)?);
         }
         points.push(image.random()?);
     }
-    points.push(Image { tier, stored: &stored, clock, threads: 1 }.point()?);
+    points.push(Image { tier, stored: &stored, piece_bytes, clock, threads: 1 }.point()?);
     Ok(points)
 }
 
@@ -69,23 +77,23 @@ fn image(tier: &dyn MemoryTier) -> Result<SegmentBytes> {
 struct Image<'a> {
     tier: &'a dyn MemoryTier,
     stored: &'a SegmentBytes,
+    /// What a thread reads of it.
+    piece_bytes: usize,
     clock: &'a dyn Clock,
     threads: usize,
 }
 
 impl Image<'_> {
-    fn values(&self) -> Int64Array {
-        let buffer = self.stored.buffer.clone();
-        let len = buffer.len() / VALUE_BYTES;
-        Int64Array::new(ScalarBuffer::new(buffer, 0, len), None)
+    fn piece(&self, thread: usize) -> Buffer {
+        self.stored.buffer.slice_with_length(thread * self.piece_bytes, self.piece_bytes)
     }
 
-    /// Values of all but some lines: which, goes by the number of the repetition.
-    fn shifted(&self, number: usize) -> Int64Array {
-        let values = self.values();
-        let most = SHIFTS * SHIFT_LINES * LINE_VALUES;
-        let len = values.len().saturating_sub(most);
-        values.slice((number % SHIFTS * SHIFT_LINES * LINE_VALUES).min(values.len() - len), len)
+    fn values(&self, thread: usize) -> Int64Array {
+        Int64Array::new(ScalarBuffer::new(self.piece(thread), 0, self.piece_bytes / VALUE_BYTES), None)
+    }
+
+    fn touches(&self) -> usize {
+        TOUCHES.min(self.piece_bytes / LINE_BYTES / TOUCHED_LINES).max(1)
     }
 
     fn point_of(&self, pattern: Pattern, (bytes, places): (usize, usize), us: f64) -> Point {
@@ -93,35 +101,37 @@ impl Image<'_> {
         Point { pattern, selectivity: None, bytes, places, at_once, us }
     }
 
-    /// Segments of `bytes`, with others between them, or the whole image from somewhere on.
+    /// Microseconds of `work`, told thread and repetition, on all threads at once.
+    fn us(&self, work: impl Fn(usize, usize) -> Result<u64> + Sync) -> Result<f64> {
+        let evicted = |thread: usize| {
+            evict(&self.piece(thread));
+        };
+        median_at_once_us(self.clock, self.threads, evicted, work)
+    }
+
+    /// Segments of `bytes`, with others between them, or the whole piece.
     fn sequential(&self, bytes: usize) -> Result<Point> {
-        let image = self.stored.buffer.as_slice();
         let read = |segment: &[u8]| {
             self.tier.touch(segment.len() as u64, 0);
             sum(segment)
         };
-        if bytes == image.len() {
-            let all = |number: usize| {
-                let (start, end) = image.split_at(image.len() / SHIFTS * (number % SHIFTS));
-                Ok(read(end).wrapping_add(read(start)))
-            };
-            let us = median_at_once_us(self.clock, self.threads, all)?;
+        if bytes == self.piece_bytes {
+            let us = self.us(|thread, _| Ok(read(&self.piece(thread))))?;
             return Ok(self.point_of(Pattern::Sequential, (bytes, 1), us));
         }
         let stride = bytes * APART;
         // A few microseconds are below the clock's grain: many reads per measurement.
-        let all = |number: usize| {
+        let us = self.us(|thread, number| {
             let start = number % APART * bytes;
             let segment = |place: &[u8]| place.get(start..start + bytes).map_or(0, read);
-            Ok(image.chunks(stride).map(segment).fold(0, u64::wrapping_add))
-        };
-        let us = median_at_once_us(self.clock, self.threads, all)? / (image.len() / stride).max(1) as f64;
-        Ok(self.point_of(Pattern::Sequential, (bytes, 1), us))
+            Ok(self.piece(thread).chunks(stride).map(segment).fold(0, u64::wrapping_add))
+        })?;
+        Ok(self.point_of(Pattern::Sequential, (bytes, 1), us / (self.piece_bytes / stride).max(1) as f64))
     }
 
     /// One of so many rows on the average, in order, taken out as a scan does.
     fn monotonic(&self, one_of: u64) -> Result<Point> {
-        let len = self.shifted(0).len();
+        let len = self.piece_bytes / VALUE_BYTES;
         let mut next = random();
         let wanted = BooleanBuffer::collect_bool(len, |_| next().is_multiple_of(one_of));
         let touched = |line: usize| {
@@ -129,11 +139,12 @@ impl Image<'_> {
             (start..wanted.len().min(start + LINE_VALUES)).any(|row| wanted.value(row))
         };
         let places = (0..wanted.len().div_ceil(LINE_VALUES)).filter(|line| touched(*line)).count();
-        let bytes = places * CACHE_LINE_BYTES as usize;
+        let bytes = places * LINE_BYTES;
         let wanted = BooleanArray::new(wanted, None);
-        let us = median_at_once_us(self.clock, self.threads, |number| {
+        let us = self.us(|thread, _| {
             self.tier.touch(bytes as u64, 0);
-            Ok(filter(&self.shifted(number), &wanted).map_err(|error| Error::Invalid(error.to_string()))?.len() as u64)
+            let found = filter(&self.values(thread), &wanted).map_err(|error| Error::Invalid(error.to_string()))?;
+            Ok(found.len() as u64)
         })?;
         let point = self.point_of(Pattern::Monotonic, (bytes, places), us);
         Ok(Point { selectivity: Some(1.0 / one_of as f64), ..point })
@@ -141,31 +152,35 @@ impl Image<'_> {
 
     /// Rows by their numbers, in no order.
     fn random(&self) -> Result<Point> {
-        let len = self.shifted(0).len().max(1) as u64;
+        let (len, touches) = ((self.piece_bytes / VALUE_BYTES).max(1) as u64, self.touches());
         let mut next = random();
-        let rows = UInt32Array::from_iter_values((0..TOUCHES).map(|_| (next() % len) as u32));
-        let us = median_at_once_us(self.clock, self.threads, |number| {
-            self.tier.touch(0, TOUCHES as u64);
-            Ok(take(&self.shifted(number), &rows, None).map_err(|error| Error::Invalid(error.to_string()))?.len()
-                as u64)
+        let rows = UInt32Array::from_iter_values((0..touches).map(|_| (next() % len) as u32));
+        let us = self.us(|thread, _| {
+            self.tier.touch(0, touches as u64);
+            let found = take(&self.values(thread), &rows, None).map_err(|error| Error::Invalid(error.to_string()))?;
+            Ok(found.len() as u64)
         })?;
-        Ok(self.point_of(Pattern::Random, (TOUCHES * CACHE_LINE_BYTES as usize, TOUCHES), us))
+        Ok(self.point_of(Pattern::Random, (touches * LINE_BYTES, touches), us))
     }
 
     /// One value, which says where the next one is.
     fn point(&self) -> Result<Point> {
-        let us = median_us(self.clock, |number| {
-            self.tier.touch(0, TOUCHES as u64);
-            let values = self.shifted(number);
+        let touches = self.touches();
+        let (values, piece) = (self.values(0), self.piece(0));
+        let evicted = || {
+            evict(&piece);
+        };
+        let us = median_after_us(self.clock, evicted, |_| {
+            self.tier.touch(0, touches as u64);
             let (words, len) = (values.values(), values.len().max(1) as u64);
             let (mut next, mut place) = (random(), 0);
-            for _ in 0..TOUCHES {
+            for _ in 0..touches {
                 let word = words.get((place % len) as usize).copied().unwrap_or_default();
                 place = next().wrapping_add(word as u64);
             }
             Ok(place)
         })?;
         // Of one access.
-        Ok(self.point_of(Pattern::Point, (CACHE_LINE_BYTES as usize, 1), us / TOUCHES as f64))
+        Ok(self.point_of(Pattern::Point, (LINE_BYTES, 1), us / touches as f64))
     }
 }

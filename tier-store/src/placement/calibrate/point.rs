@@ -92,6 +92,19 @@ mod tests {
         assert!((monotonic.latency_us - (56.6 / 101.0 - 0.064)).abs() < 1e-9, "{monotonic:?}");
         assert_eq!(random.latency_us, 0.0, "not less than nothing");
         assert!((alone.latency_us - 90.0).abs() < 1e-9);
+        // A point is priced as it was measured, what it touches included.
+        let one = crate::heat::SegmentHeat {
+            accesses: [0.0, 0.0, 0.0, 1.0],
+            values: [0.0, 0.0, 0.0, 1.0],
+            idle_epochs: None,
+        };
+        for granule_bytes in [64, crate::placement::cost::PAGE_BYTES] {
+            let mut points = points.to_vec();
+            points[8].bytes = granule_bytes;
+            let cost = profile(&points, granule_bytes).unwrap();
+            let extent = crate::placement::cost::Extent { bytes: 1 << 20, rows: 65_536, whole: false };
+            assert!((cost.expected_us(&one, extent) - 90.064).abs() < 1e-9, "{granule_bytes}");
+        }
         assert!(profile(&points[4..], 64).is_err() && profile(&points[..1], 64).is_err());
     }
 }

@@ -22,10 +22,20 @@ fn too_coarse() -> Error {
 }
 
 /// The median time of `work`, which is told the number of the repetition and returns something that depends on its reads.
-pub(super) fn median_us(clock: &dyn Clock, mut work: impl FnMut(usize) -> Result<u64>) -> Result<f64> {
+pub(super) fn median_us(clock: &dyn Clock, work: impl FnMut(usize) -> Result<u64>) -> Result<f64> {
+    median_after_us(clock, || (), work)
+}
+
+/// The same without what comes before each repetition.
+pub(super) fn median_after_us(
+    clock: &dyn Clock,
+    mut before: impl FnMut(),
+    mut work: impl FnMut(usize) -> Result<u64>,
+) -> Result<f64> {
     let begin_us = clock.now_us();
     let mut times = Vec::with_capacity(REPETITIONS);
     for number in 0..REPETITIONS {
+        before();
         let start_us = clock.now_us();
         std::hint::black_box(work(number)?);
         let end_us = clock.now_us();
@@ -39,18 +49,18 @@ pub(super) fn median_us(clock: &dyn Clock, mut work: impl FnMut(usize) -> Result
     Ok(times.get(times.len() / 2).copied().unwrap_or(0) as f64)
 }
 
-/// The same on so many threads at once: the mean of their medians.
+/// The same on so many threads at once, which are told their number first: the mean of their medians.
 pub(super) fn median_at_once_us(
     clock: &dyn Clock,
     threads: usize,
-    work: impl Fn(usize) -> Result<u64> + Sync,
+    before: impl Fn(usize) + Sync,
+    work: impl Fn(usize, usize) -> Result<u64> + Sync,
 ) -> Result<f64> {
-    let work = &work;
+    let (before, work) = (&before, &work);
+    let run = move |thread: usize| median_after_us(clock, || before(thread), |number| work(thread, number));
     std::thread::scope(|scope| {
-        // Each is at another repetition, and so elsewhere.
-        let from = |thread: usize| move |number: usize| work(number + thread * REPETITIONS / 2);
-        let others: Vec<_> = (1..threads).map(|thread| scope.spawn(move || median_us(clock, from(thread)))).collect();
-        let mut sum = median_us(clock, work)?;
+        let others: Vec<_> = (1..threads).map(|thread| scope.spawn(move || run(thread))).collect();
+        let mut sum = run(0)?;
         for other in others {
             sum += other.join().map_err(|_| Error::Cancelled)??;
         }

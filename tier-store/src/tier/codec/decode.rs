@@ -1,9 +1,12 @@
 //! Images to arrays, without copying.
 //!
-//! Nodes and buffers are taken in Arrow's depth-first order. Checked are lengths, alignment, null counts, offsets and
-//! views, so a wrong layout or image gives [`Error::Corrupt`] and never an array that reads outside of its buffers. Not
-//! checked is that text is UTF-8: the encoder took it from valid arrays, and checksums guard the bytes since. What offsets
-//! and views say is not looked at again in a copy of an image that was decoded before ([`decode_copy`]).
+//! Nodes and buffers are taken in Arrow's depth-first order. Three trusts in an image, each a function:
+//!
+//! - [`decode_column`]: none. All that Arrow promises of an array is checked, text included.
+//! - [`decode_written`]: its bytes are those that were written, which checksums show. Lengths, alignment, null counts,
+//!   offsets and views are checked, so that a wrong layout gives [`Error::Corrupt`] and never an array that reads outside
+//!   of its buffers; not that text is UTF-8, which it was when it was written.
+//! - [`decode_copy`]: it is a copy of one that was decoded before. What offsets and views say is not looked at again.
 
 use arrow::array::{ArrayData, ArrayRef, ByteView, make_array};
 use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer};
@@ -17,21 +20,38 @@ use crate::error::{Error, Result};
 /// Fails with [`Error::Corrupt`] when layout, image and type do not fit together (the caller knows the file), and with
 /// [`Error::Unsupported`] for types that chunk files cannot hold.
 pub fn decode_column(data_type: &DataType, rows: usize, layout: &ColumnLayout, image: &Buffer) -> Result<ArrayRef> {
-    Reader::of(layout, image, false).array(data_type, rows)
+    let data = Reader::of(layout, image, false).data(data_type, rows)?;
+    data.validate_full().map_err(|error| corrupt(format!("its values are none of type {data_type}: {error}")))?;
+    Ok(make_array(data))
 }
 
-/// As [`decode_column`], but what offsets and views say is not looked at.
+/// As [`decode_column`], but whether text is UTF-8 is not looked at.
 ///
 /// # Safety
 ///
-/// `image` is a copy of one that [`decode_column`] took, of the same type and with the same layout.
+/// The bytes of the image are those of a valid column that was written: their checksums were compared with those that
+/// were taken when it was written, or when [`decode_column`] took them.
+pub(super) unsafe fn decode_written(
+    data_type: &DataType,
+    rows: usize,
+    layout: &ColumnLayout,
+    image: &Buffer,
+) -> Result<ArrayRef> {
+    Ok(make_array(Reader::of(layout, image, false).data(data_type, rows)?))
+}
+
+/// As [`decode_written`], but what offsets and views say is not looked at either.
+///
+/// # Safety
+///
+/// `image` is a copy of one that was decoded before, as the same type and with the same layout.
 pub(super) unsafe fn decode_copy(
     data_type: &DataType,
     rows: usize,
     layout: &ColumnLayout,
     image: &Buffer,
 ) -> Result<ArrayRef> {
-    Reader::of(layout, image, true).array(data_type, rows)
+    Ok(make_array(Reader::of(layout, image, true).data(data_type, rows)?))
 }
 
 struct Reader<'a> {
@@ -49,12 +69,13 @@ impl<'a> Reader<'a> {
         Self { image, is_sound, nodes, buffers, variadic }
     }
 
-    fn array(mut self, data_type: &DataType, rows: usize) -> Result<ArrayRef> {
+    /// What it gives is an array only where the callers of this module say so.
+    fn data(mut self, data_type: &DataType, rows: usize) -> Result<ArrayData> {
         let data = self.column(data_type)?;
         if data.len() != rows {
             return Err(corrupt(format!("{} rows where {rows} were expected", data.len())));
         }
-        Ok(make_array(data))
+        Ok(data)
     }
 
     fn column(&mut self, data_type: &DataType) -> Result<ArrayData> {
@@ -96,7 +117,8 @@ impl<'a> Reader<'a> {
         };
         let builder = ArrayData::builder(data_type.clone()).len(rows).nulls(validity).buffers(buffers);
         // SAFETY: each buffer was checked for length and alignment, offsets and views stay inside of their values, and
-        // children have the lengths their parent implies. UTF-8 was valid when encoded (see the module's head).
+        // children have the lengths their parent implies. That text is UTF-8 is validated, or vouched for, before there is
+        // an array of it (see the module's head).
         Ok(unsafe { builder.child_data(children).build_unchecked() })
     }
 

@@ -16,6 +16,9 @@ use super::{
 use crate::error::{Error, Result};
 use crate::table::Home;
 
+/// Rows of the largest chunk that a table may ask for ([`crate::table::TableOptions::chunk_rows`]).
+const MOST_ROWS: u32 = 65_536;
+
 /// A chunk as it goes to its file.
 #[derive(Debug, Clone)]
 pub struct EncodedChunk<File = Vec<u8>> {
@@ -111,6 +114,9 @@ pub fn read_header(file: &[u8]) -> Result<ChunkHeader> {
     let schema = Arc::new(schema.map_err(|_| corrupt("its schema cannot be read"))?);
     check_version(schema.metadata().get(FORMAT_VERSION_KEY).map(String::as_str))?;
     let (rows, homes) = record_batch(file, &footer, &schema)?;
+    if rows > MOST_ROWS {
+        return Err(corrupt(format!("it says that it has {rows} rows; no chunk has more than {MOST_ROWS}")));
+    }
     Ok(ChunkHeader { schema: declared_schema(&schema)?, rows, homes })
 }
 

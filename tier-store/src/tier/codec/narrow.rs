@@ -18,7 +18,9 @@ use arrow::datatypes::{
 
 use super::convert::converted;
 use super::words::{stands_for, worded};
-use super::{ColumnLayout, Packed, Worded, Words, corrupt, decode_column, decode_copy, slice_column, unpacked};
+use super::{
+    ColumnLayout, Packed, Worded, Words, corrupt, decode_column, decode_copy, decode_written, slice_column, unpacked,
+};
 use crate::error::Result;
 use crate::table::Home;
 
@@ -130,26 +132,38 @@ impl StoredColumn {
         Self { first, rows, ..self }
     }
 
-    /// The column whose stored bytes are `stored`.
+    /// The column whose stored bytes are `stored`, whoever wrote them: all is checked.
     pub fn decode(home: &Home, declared: &DataType, rows: usize, stored: &Buffer) -> Result<Self> {
-        Self::decode_unpacked(home, declared, rows, &unpacked(home, stored.clone(), &Arc::default())?)
+        let bytes = unpacked(home, stored.clone(), &Arc::default())?;
+        let array = decode_column(&home.encoding.stored_type(declared), rows, &home.layout, &bytes)?;
+        Self::stored(array, &home.encoding, declared)
     }
 
     /// The column whose bytes were decompressed by [`unpacked`].
-    pub fn decode_unpacked(home: &Home, declared: &DataType, rows: usize, bytes: &Buffer) -> Result<Self> {
-        Self::decode_as((&home.encoding, &home.layout), declared, rows, bytes)
+    ///
+    /// # Safety
+    ///
+    /// The bytes are those of a valid column that was written at `home`: they were just written, or their checksums were
+    /// compared with the home's, which were taken when the column was written or checked ([`StoredColumn::decode`]).
+    pub unsafe fn decode_unpacked(home: &Home, declared: &DataType, rows: usize, bytes: &Buffer) -> Result<Self> {
+        // SAFETY: as the caller says.
+        unsafe { Self::decode_as((&home.encoding, &home.layout), declared, rows, bytes) }
     }
 
-    /// As [`StoredColumn::decode`], of bytes that are cut another way than in the file.
-    pub(super) fn decode_as(
+    /// As [`StoredColumn::decode_unpacked`], of bytes that are cut another way than in the file.
+    ///
+    /// # Safety
+    ///
+    /// The same.
+    pub(super) unsafe fn decode_as(
         (encoding, layout): (&Encoding, &ColumnLayout),
         declared: &DataType,
         rows: usize,
         stored: &Buffer,
     ) -> Result<Self> {
-        let array = decode_column(&encoding.stored_type(declared), rows, layout, stored)?;
-        encoding.words().map_or(Ok(()), |words| words.check(&array))?;
-        Ok(Self::stored(array, encoding, declared))
+        // SAFETY: as the caller says.
+        let array = unsafe { decode_written(&encoding.stored_type(declared), rows, layout, stored)? };
+        Self::stored(array, encoding, declared)
     }
 
     /// As [`StoredColumn::decode_unpacked`], but what it says of places is not looked at a second time.
@@ -160,10 +174,16 @@ impl StoredColumn {
     pub(crate) unsafe fn decode_copied(home: &Home, declared: &DataType, rows: usize, copy: &Buffer) -> Result<Self> {
         // SAFETY: as the caller says.
         let array = unsafe { decode_copy(&home.encoding.stored_type(declared), rows, &home.layout, copy)? };
-        Ok(Self::stored(array, &home.encoding, declared))
+        Ok(Self::of_array(array, &home.encoding, declared))
     }
 
-    fn stored(array: ArrayRef, encoding: &Encoding, declared: &DataType) -> Self {
+    /// A column of keys is checked against what these stand for.
+    fn stored(array: ArrayRef, encoding: &Encoding, declared: &DataType) -> Result<Self> {
+        encoding.words().map_or(Ok(()), |words| words.check(&array))?;
+        Ok(Self::of_array(array, encoding, declared))
+    }
+
+    fn of_array(array: ArrayRef, encoding: &Encoding, declared: &DataType) -> Self {
         let form = match encoding.words() {
             Some(words) => Form::Worded(words.clone()),
             None if array.data_type() == declared => Form::Declared,
@@ -246,7 +266,8 @@ pub fn stored<'a>(home: &Home, file: &'a [u8]) -> Option<&'a [u8]> {
     file.get(usize::try_from(home.offset).ok()?..usize::try_from(home.offset.checked_add(home.len)?).ok()?)
 }
 
-/// A column in its declared type from the bytes of its file, copied.
+/// A column in its declared type from the bytes of its file, copied. All is checked, so that whoever wrote the file, its
+/// values are some of that type.
 pub fn decode_stored(home: &Home, declared: &DataType, rows: usize, file: &[u8]) -> Result<ArrayRef> {
     let stored = stored(home, file).ok_or_else(|| corrupt("the file ends before a column"))?;
     StoredColumn::decode(home, declared, rows, &Buffer::from(stored))?.widened()

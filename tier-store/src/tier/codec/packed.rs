@@ -9,6 +9,7 @@
 //!   0        64                  n*64                             m*64     (m+1)*64
 //! ```
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::buffer::Buffer;
@@ -80,33 +81,47 @@ pub fn unpacked(home: &Home, stored: Buffer, pool: &Arc<BufferPool>) -> Result<B
     let most = stored.len() as u64 * packed.compression.most_of_a_byte();
     let bytes = usize::try_from(end).ok().filter(|_| end <= most.min(MOST_BYTES));
     let bytes = bytes.ok_or_else(|| corrupt(format!("{end} bytes cannot come out of {}", stored.len())))?;
+    let parts = parts(home, packed, &stored)?;
     let mut memory = AlignedBuffer::zeroed(pool, bytes)?;
-    unpack(home, packed, &stored, memory.window_mut())?;
+    let to = memory.window_mut();
+    for Part { from, at, compressed } in parts {
+        let to = to.get_mut(at).ok_or_else(|| corrupt("a buffer lies outside of its column"))?;
+        match compressed {
+            true => packed.compression.decompress(from, to)?,
+            false => to.copy_from_slice(from),
+        }
+    }
     Ok(memory.into_arrow(None))
 }
 
-fn unpack(home: &Home, packed: &Packed, stored: &[u8], to: &mut [u8]) -> Result<()> {
+/// A buffer as it is stored, and where it goes.
+struct Part<'a> {
+    from: &'a [u8],
+    at: Range<usize>,
+    compressed: bool,
+}
+
+/// The buffers that are not empty. Each says as much of its length as the layout does.
+fn parts<'a>(home: &Home, packed: &Packed, stored: &'a [u8]) -> Result<Vec<Part<'a>>> {
     if packed.buffers.len() != home.layout.buffers.len() {
         return Err(corrupt("its buffers are not those of its layout"));
     }
-    for ((from, stored_len), (at, len)) in packed.buffers.iter().zip(&home.layout.buffers) {
+    let buffers = packed.buffers.iter().zip(&home.layout.buffers);
+    let part = |((from, stored_len), (at, len)): (&(u64, u64), &(u64, u64))| {
         let outside = || corrupt(format!("a buffer of {stored_len} bytes at {from} lies outside of the column"));
-        if *stored_len == 0 && *len == 0 {
-            continue;
-        }
         let from = slice(*from, *stored_len).and_then(|range| stored.get(range)).ok_or_else(outside)?;
-        let to = slice(*at, *len).and_then(|range| to.get_mut(range)).ok_or_else(outside)?;
-        let (length, bytes) = from.split_first_chunk().ok_or_else(outside)?;
+        let at = slice(*at, *len).ok_or_else(outside)?;
+        let (length, from) = from.split_first_chunk().ok_or_else(outside)?;
         match i64::from_le_bytes(*length) {
-            RAW if bytes.len() == to.len() => to.copy_from_slice(bytes),
-            length if u64::try_from(length) == Ok(*len) => packed.compression.decompress(bytes, to)?,
-            length => return Err(corrupt(format!("a buffer of {len} bytes says that it has {length}"))),
+            RAW if from.len() == at.len() => Ok(Part { from, at, compressed: false }),
+            length if u64::try_from(length) == Ok(*len) => Ok(Part { from, at, compressed: true }),
+            length => Err(corrupt(format!("a buffer of {len} bytes says that it has {length}"))),
         }
-    }
-    Ok(())
+    };
+    buffers.filter(|((_, stored_len), (_, len))| *stored_len > 0 || *len > 0).map(part).collect()
 }
 
-fn slice(offset: u64, len: u64) -> Option<std::ops::Range<usize>> {
+fn slice(offset: u64, len: u64) -> Option<Range<usize>> {
     let start = usize::try_from(offset).ok()?;
     Some(start..start.checked_add(usize::try_from(len).ok()?)?)
 }

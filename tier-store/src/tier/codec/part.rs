@@ -270,7 +270,7 @@ impl Part {
     }
 
     /// Moves the views of texts to where these lie in the image.
-    fn rebase(&self, home: &Home, (placed, image): (&ColumnLayout, &mut [MaybeUninit<u8>])) -> Result<()> {
+    fn rebase(&self, home: &Home, (placed, image): (&ColumnLayout, &mut [u8])) -> Result<()> {
         let [_, (views, _), ..] = *placed.buffers.as_slice() else { return Ok(()) };
         let is_cut = |page: &&Page| {
             home.layout.buffers.get(page.index + 2).is_some_and(|(_, len)| page.bytes.len() < *len as usize)
@@ -280,11 +280,9 @@ impl Part {
                 let at = views as usize + (row - self.window.start) * self.width;
                 let view = image.get_mut(at..).and_then(|bytes| bytes.first_chunk_mut::<16>());
                 let view = view.ok_or_else(|| corrupt("a view lies outside of the image"))?;
-                // SAFETY: `place` has filled the image.
-                let old = view.map(|byte| unsafe { byte.assume_init() });
-                let new = rebased(u128::from_le_bytes(old), &page.bytes);
+                let new = rebased(u128::from_le_bytes(*view), &page.bytes);
                 let new = new.ok_or_else(|| corrupt("a value lies outside of what was read of its page"))?;
-                *view = new.to_le_bytes().map(MaybeUninit::new);
+                *view = new.to_le_bytes();
             }
         }
         Ok(())
@@ -292,7 +290,11 @@ impl Part {
 
     /// The window, of a column of so many `rows`, from what was read, a buffer for each range: where it lies in it, or put
     /// together in memory of `pool`.
-    pub(crate) fn column(
+    ///
+    /// # Safety
+    ///
+    /// What was read are the bytes of `home` that were written ([`StoredColumn::decode_unpacked`]).
+    pub(crate) unsafe fn column(
         &self,
         home: &Home,
         (declared, rows): (&DataType, usize),
@@ -306,15 +308,21 @@ impl Part {
                 let mut image = AlignedBuffer::for_window(pool, 0, bytes)?;
                 let place = image.blocks_mut().get_mut(..bytes).unwrap_or_default();
                 self.place(home, &read, place);
-                self.rebase(home, (&layout, place))?;
+                // SAFETY: `place` has written all of it.
+                unsafe { image.set_filled(bytes) };
+                self.rebase(home, (&layout, image.window_mut()))?;
                 (layout, Some(image))
             }
         };
         let image = image.ok_or_else(|| corrupt("nothing was read of it"))?;
-        self.decode(home, layout, (declared, rows), &image.into_arrow(None))
+        // SAFETY: as the caller says; rows that were not asked for are zero, or empty text.
+        unsafe { self.decode(home, layout, (declared, rows), &image.into_arrow(None)) }
     }
 
-    fn decode(
+    /// # Safety
+    ///
+    /// As for [`Part::column`].
+    unsafe fn decode(
         &self,
         home: &Home,
         mut layout: ColumnLayout,
@@ -336,7 +344,8 @@ impl Part {
             let valid = BooleanBuffer::new(image.slice_with_length(start, bytes), 0, self.window.len());
             *nulls = (self.window.len() - valid.count_set_bits()) as u32;
         }
-        let window = StoredColumn::decode_as((&home.encoding, &layout), declared, self.window.len(), image)?;
+        // SAFETY: as the caller says.
+        let window = unsafe { StoredColumn::decode_as((&home.encoding, &layout), declared, self.window.len(), image)? };
         Ok(window.of_column(self.window.start, rows))
     }
 }

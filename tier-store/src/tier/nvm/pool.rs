@@ -6,7 +6,7 @@
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::os::fd::{AsRawFd, FromRawFd};
-use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 
@@ -17,6 +17,7 @@ use super::extents::{Extent, Extents};
 use super::persist::{LineFlush, Persistence};
 use crate::error::{Error, Result};
 use crate::io::device::describe_device;
+use crate::io::files::close_to_others;
 use crate::tier::copy_past_caches;
 
 /// First bytes of a pool file.
@@ -169,6 +170,7 @@ impl Pool {
             let advice = "is not a Terrace pool and was left as it is; name another file";
             return Err(Error::Invalid(format!("NVM path {} {advice}", path.display())));
         }
+        close_to_others(path);
         check_room(&file, path, file_bytes)?;
         if old_bytes < file_bytes {
             file.set_len(file_bytes).map_err(|e| Error::io("extend", path, &e))?;
@@ -248,8 +250,11 @@ impl Pool {
         self.extents.lock().allocate(bytes)
     }
 
-    /// Takes an extent back. Nobody may read it any more.
-    pub(super) fn free(&self, extent: Extent) {
+    /// Takes an extent back.
+    ///
+    /// # Safety
+    /// [`Pool::allocate`] of this pool gave it, it was not taken back since, and nobody reads it any more.
+    pub(super) unsafe fn free(&self, extent: Extent) {
         if self.release_memory {
             // SAFETY: the extent lies inside the mapping and has no reader left; its bytes become zeros.
             unsafe { libc::madvise(self.address(extent).cast(), extent.len as usize, libc::MADV_REMOVE) };
@@ -258,7 +263,10 @@ impl Pool {
     }
 
     /// Copies an image into an extent, makes it durable, and returns where it starts.
-    pub(super) fn write(&self, extent: Extent, image: &[u8]) -> Result<NonNull<u8>> {
+    ///
+    /// # Safety
+    /// [`Pool::allocate`] of this pool gave the extent, it was not taken back since, and nobody else reads or writes it.
+    pub(super) unsafe fn write(&self, extent: Extent, image: &[u8]) -> Result<NonNull<u8>> {
         let start = NonNull::new(self.address(extent)).filter(|_| image.len() as u64 <= extent.len);
         let start = start.ok_or_else(|| Error::Invalid("an image does not fit its extent".into()))?;
         // SAFETY: the extent holds the image (checked), lies inside the mapping, and belongs to the caller alone.
@@ -300,7 +308,8 @@ fn describe_persistence(persistence: Persistence) -> String {
 }
 
 fn open_locked(path: &Path, create: bool) -> Result<File> {
-    let file = OpenOptions::new().read(true).write(true).create(create).truncate(false).open(path);
+    // What tables hold is for nobody else on this machine, wherever the pool lies.
+    let file = OpenOptions::new().read(true).write(true).create(create).truncate(false).mode(0o600).open(path);
     let file = file.map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => Error::Invalid(format!(
             "NVM path {} does not exist: create the folder, mount the DAX file system there, or leave the path out for \

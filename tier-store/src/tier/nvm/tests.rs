@@ -128,6 +128,25 @@ fn tmpfs_stands_in_for_a_device_and_says_so() {
 }
 
 #[test]
+fn a_pool_is_for_nobody_else_on_this_machine() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = dir.path().join("pool");
+    let mode = || std::fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+    drop(open(&NvmBacking::Path(path.clone()), 1 << 20).unwrap());
+    assert_eq!(mode(), 0o600);
+    // One that an older version made.
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
+    drop(open(&NvmBacking::Path(path.clone()), 1 << 20).unwrap());
+    assert_eq!(mode(), 0o640);
+    // What is no pool stays as it is.
+    std::fs::write(&path, "years of work").unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
+    assert!(open(&NvmBacking::Path(path.clone()), 1 << 20).is_err());
+    assert_eq!(mode(), 0o644);
+}
+
+#[test]
 #[ignore = "needs a DAX mount (TERRACE_TEST_DAX_DIR); tests/dax/run.sh boots a machine that has one"]
 fn a_dax_mount_grants_map_sync() {
     let dir = dax_dir().expect("TERRACE_TEST_DAX_DIR names a DAX mount");

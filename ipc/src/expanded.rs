@@ -1,0 +1,254 @@
+//! What the rows of a message stand for, in bytes.
+//!
+//! A few bytes can stand for many: keys of a dictionary, views that share their text, runs, lists that overlap, columns
+//! whose rows take no bytes at all. Whoever writes such rows out allocates what they stand for, so that is summed first,
+//! and no further than to the limit.
+
+use arrow::array::{
+    Array, ArrayRef, AsArray, GenericByteViewArray, OffsetSizeTrait, RecordBatch, RunArray, UnionArray,
+};
+use arrow::datatypes::{
+    ArrowNativeType, ByteViewType, DataType, Int16Type, Int32Type, Int64Type, RunEndIndexType, UnionMode,
+};
+
+use crate::error::{Error, Result};
+
+/// Bytes that a row counts whose value takes none.
+const EMPTY_BYTES: u64 = 8;
+/// Texts up to this length lie within a view.
+const MOST_INLINE: u32 = 12;
+
+/// Checks that the rows of `batch` stand for at most `limit` bytes.
+///
+/// # Errors
+/// [`Error::TooLarge`] names the column at which there are more.
+pub fn check_expanded(batch: &RecordBatch, limit: u64) -> Result<(), Error> {
+    let mut left = Left(limit);
+    let too_large = |what: String| {
+        Error::TooLarge(format!(
+            "{what} of a message stands for more than {limit} bytes once it is written out: send fewer rows at a time"
+        ))
+    };
+    if batch.num_columns() == 0 {
+        left.rows(batch.num_rows()).ok_or_else(|| too_large(format!("{} rows", batch.num_rows())))?;
+    }
+    for (column, field) in batch.columns().iter().zip(batch.schema_ref().fields()) {
+        left.array(column).ok_or_else(|| too_large(format!("column '{}'", field.name())))?;
+    }
+    Ok(())
+}
+
+/// Bytes that may come yet. Every step gives `None` once there are none left.
+struct Left(u64);
+
+impl Left {
+    fn take(&mut self, bytes: u64) -> Option<()> {
+        self.0 = self.0.checked_sub(bytes)?;
+        Some(())
+    }
+
+    /// Rows of which each counts a little.
+    fn rows(&mut self, rows: usize) -> Option<()> {
+        self.take((rows as u64).checked_mul(EMPTY_BYTES)?)
+    }
+
+    fn array(&mut self, array: &ArrayRef) -> Option<()> {
+        use DataType as D;
+        let rows = array.len();
+        match array.data_type() {
+            D::Null | D::FixedSizeBinary(0) | D::FixedSizeList(_, 0) => self.rows(rows),
+            D::Struct(fields) if fields.is_empty() => self.rows(rows),
+            D::Utf8View => self.views(array.as_string_view()),
+            D::BinaryView => self.views(array.as_binary_view()),
+            D::Dictionary(..) => {
+                let dictionary = array.as_any_dictionary();
+                if dictionary.values().is_empty() {
+                    return self.rows(rows);
+                }
+                let counts = || {
+                    let keys = dictionary.normalized_keys();
+                    let mut counts = vec![0_u64; dictionary.values().len()];
+                    keys.into_iter().filter_map(|key| counts.get_mut(key).map(|count| *count += 1)).for_each(drop);
+                    counts
+                };
+                self.values(dictionary.values(), rows as u64, counts)
+            }
+            D::RunEndEncoded(ends, _) => match ends.data_type() {
+                D::Int16 => self.runs::<Int16Type>(array.as_any().downcast_ref()?),
+                D::Int32 => self.runs::<Int32Type>(array.as_any().downcast_ref()?),
+                _ => self.runs::<Int64Type>(array.as_any().downcast_ref()?),
+            },
+            D::Struct(_) => array.as_struct().columns().iter().try_for_each(|child| self.array(child)),
+            D::FixedSizeList(..) => self.array(array.as_fixed_size_list().values()),
+            D::List(_) => self.list(array.as_list::<i32>().values(), array.as_list::<i32>().value_offsets()),
+            D::LargeList(_) => self.list(array.as_list::<i64>().values(), array.as_list::<i64>().value_offsets()),
+            D::Map(..) => {
+                let map = array.as_map();
+                let entries = std::sync::Arc::new(map.entries().clone()) as ArrayRef;
+                self.list(&entries, map.value_offsets())
+            }
+            D::ListView(_) => self.list_views(array.as_list_view::<i32>()),
+            D::LargeListView(_) => self.list_views(array.as_list_view::<i64>()),
+            D::Union(_, mode) => self.union(array.as_union(), *mode),
+            _ => self.take(array.to_data().get_slice_memory_size().ok()? as u64),
+        }
+    }
+
+    fn views<T: ByteViewType>(&mut self, array: &GenericByteViewArray<T>) -> Option<()> {
+        let long = |view: &u128| if *view as u32 > MOST_INLINE { u64::from(*view as u32) } else { 0 };
+        self.take(array.views().iter().fold(0_u64, |sum, view| sum.saturating_add(long(view))))?;
+        self.take(size_of_val(array.views().as_ref()) as u64)
+    }
+
+    /// Values that are written out several times: `counts` says how often each, all together `rows` times.
+    fn values(&mut self, values: &ArrayRef, rows: u64, counts: impl FnOnce() -> Vec<u64>) -> Option<()> {
+        let before = self.0;
+        self.array(values)?;
+        let of_all = before - self.0;
+        // Mostly no more than this.
+        let Some(most) = of_all.checked_mul(rows).filter(|most| *most <= before) else {
+            self.0 = before;
+            return counts().into_iter().enumerate().try_for_each(|(place, count)| {
+                let (value, before) = (values.slice(place, 1), self.0);
+                self.array(&value)?;
+                let of_value = (before - self.0).max(1);
+                self.0 = before;
+                self.take(of_value.checked_mul(count)?)
+            });
+        };
+        self.0 = before;
+        self.take(most)
+    }
+
+    fn runs<R: RunEndIndexType>(&mut self, array: &RunArray<R>) -> Option<()> {
+        let ends = array.run_ends().values();
+        let counts = || {
+            let starts = std::iter::once(0).chain(ends.iter().map(|end| end.as_usize()));
+            starts.zip(ends).map(|(start, end)| end.as_usize().saturating_sub(start) as u64).collect()
+        };
+        let all = ends.last().map_or(0, |end| end.as_usize() as u64);
+        self.values(array.values(), all, counts)
+    }
+
+    fn list<O: OffsetSizeTrait>(&mut self, values: &ArrayRef, offsets: &[O]) -> Option<()> {
+        let (first, last) = (offsets.first()?.as_usize(), offsets.last()?.as_usize());
+        self.take(size_of_val(offsets) as u64)?;
+        self.array(&values.slice(first, last.checked_sub(first)?))
+    }
+
+    /// Lists may overlap, so each counts by itself.
+    fn list_views<O: OffsetSizeTrait>(&mut self, array: &arrow::array::GenericListViewArray<O>) -> Option<()> {
+        self.rows(array.len())?;
+        for (offset, size) in array.value_offsets().iter().zip(array.value_sizes()) {
+            let (offset, size) = (offset.as_usize(), size.as_usize());
+            if size > 0 {
+                self.array(&array.values().slice(offset, size))?;
+            }
+        }
+        Some(())
+    }
+
+    fn union(&mut self, array: &UnionArray, mode: UnionMode) -> Option<()> {
+        self.rows(array.len())?;
+        if mode == UnionMode::Sparse {
+            return array.fields().iter().try_for_each(|(id, _)| self.array(array.child(id)));
+        }
+        (0..array.len()).try_for_each(|row| self.array(&array.value(row)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::sync::Arc;
+
+    use arrow::array::{
+        BinaryViewArray, DictionaryArray, FixedSizeListArray, Int32Array, Int64Array, ListViewArray, NullArray,
+        RecordBatchOptions, StringArray, StringViewArray, StructArray,
+    };
+    use arrow::buffer::{Buffer, ScalarBuffer};
+    use arrow::datatypes::{Field, Fields, Schema};
+
+    use super::*;
+
+    const LIMIT: u64 = 1 << 20;
+
+    fn check(column: ArrayRef) -> Result<()> {
+        check_expanded(&RecordBatch::try_from_iter([("c", column)]).unwrap(), LIMIT)
+    }
+
+    fn too_large(column: ArrayRef) {
+        let found = check(column);
+        assert!(matches!(&found, Err(Error::TooLarge(why)) if why.contains("column 'c'")), "{found:?}");
+    }
+
+    #[test]
+    fn what_stands_for_itself_counts_its_bytes() {
+        check(Arc::new(Int64Array::from_iter_values(0..(LIMIT / 8) as i64))).unwrap();
+        too_large(Arc::new(Int64Array::from_iter_values(0..=(LIMIT / 8) as i64)));
+        check(Arc::new(StringArray::from_iter_values((0..10_000).map(|i| i.to_string())))).unwrap();
+    }
+
+    #[test]
+    fn rows_of_no_bytes_count() {
+        too_large(Arc::new(NullArray::new(1 << 40)));
+        let child = Arc::new(Field::new("item", DataType::Int32, true));
+        let none: ArrayRef = Arc::new(Int32Array::from(Vec::<i32>::new()));
+        let lists = FixedSizeListArray::try_new_with_length(child, 0, none, None, 1 << 40).unwrap();
+        too_large(Arc::new(lists));
+        too_large(Arc::new(StructArray::new_empty_fields(1 << 40, None)));
+        let options = RecordBatchOptions::new().with_row_count(Some(1 << 40));
+        let rows = RecordBatch::try_new_with_options(Arc::new(Schema::new(Fields::empty())), vec![], &options).unwrap();
+        assert!(matches!(check_expanded(&rows, LIMIT), Err(Error::TooLarge(_))));
+        check(Arc::new(NullArray::new(1_000))).unwrap();
+    }
+
+    #[test]
+    fn a_text_counts_as_often_as_it_stands_there() {
+        let text = Buffer::from(vec![b'x'; 100_000]);
+        let view = u128::from(100_000_u32) | u128::from(u32::from_le_bytes(*b"xxxx")) << 32;
+        let views = |rows: usize| {
+            let views = ScalarBuffer::from(vec![view; rows]);
+            Arc::new(BinaryViewArray::try_new(views, vec![text.clone()], None).unwrap()) as ArrayRef
+        };
+        check(views(10)).unwrap();
+        too_large(views(11));
+        check(Arc::new(StringViewArray::from_iter_values((0..10_000).map(|i| format!("{i:020}"))))).unwrap();
+    }
+
+    #[test]
+    fn a_key_counts_what_it_stands_for() {
+        let values = Arc::new(StringArray::from(vec!["short".to_owned(), "l".repeat(200_000)]));
+        let keys = |key: i32| {
+            let keys = Int32Array::from(vec![key; 20_000]);
+            Arc::new(DictionaryArray::try_new(keys, Arc::clone(&values) as ArrayRef).unwrap()) as ArrayRef
+        };
+        check(keys(0)).unwrap();
+        too_large(keys(1));
+        let nothing =
+            DictionaryArray::try_new(Int32Array::from(vec![0]), Arc::new(NullArray::new(1 << 40)) as ArrayRef);
+        too_large(Arc::new(nothing.unwrap()));
+    }
+
+    #[test]
+    fn a_run_counts_each_of_its_rows() {
+        let run = |end: i64| {
+            let ends = Int64Array::from(vec![end]);
+            Arc::new(RunArray::try_new(&ends, &StringArray::from(vec!["value"])).unwrap()) as ArrayRef
+        };
+        check(run(10_000)).unwrap();
+        too_large(run(1 << 40));
+    }
+
+    #[test]
+    fn lists_that_overlap_count_each() {
+        let values: ArrayRef = Arc::new(Int64Array::from_iter_values(0..1_000));
+        let field = Arc::new(Field::new("item", DataType::Int64, true));
+        let lists = |rows: usize| {
+            let (offsets, sizes) = (ScalarBuffer::from(vec![0_i32; rows]), ScalarBuffer::from(vec![1_000_i32; rows]));
+            Arc::new(ListViewArray::try_new(field.clone(), offsets, sizes, values.clone(), None).unwrap()) as ArrayRef
+        };
+        check(lists(100)).unwrap();
+        too_large(lists(1_000));
+    }
+}

@@ -1,0 +1,248 @@
+//! Arrow files of others, read within query memory.
+//!
+//! DataFusion's own reader believes what a file says of itself and allocates it. This one reads with [`terrace_ipc`] and
+//! is else the same: files and streams, columns pushed down, large files read by several partitions. Writing stays
+//! DataFusion's.
+
+use std::collections::HashMap;
+use std::io::{Cursor, Read, Seek};
+use std::ops::Range;
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::{Schema, SchemaRef};
+use async_trait::async_trait;
+use datafusion::catalog::Session;
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::{GetExt, Statistics};
+use datafusion::datasource::file_format::arrow::{ArrowFormat, ArrowFormatFactory};
+use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
+use datafusion::datasource::file_format::{FileFormat, FileFormatFactory};
+use datafusion::datasource::listing::PartitionedFile;
+use datafusion::datasource::physical_plan::{FileOpenFuture, FileOpener, FileScanConfig, FileSinkConfig, FileSource};
+use datafusion::datasource::projection::{ProjectionOpener, SplitProjection};
+use datafusion::datasource::source::DataSourceExec;
+use datafusion::datasource::table_schema::TableSchema;
+use datafusion::error::{DataFusionError, Result};
+use datafusion::object_store::{GetResult, GetResultPayload, ObjectMeta, ObjectStore, ObjectStoreExt};
+use datafusion::physical_expr::projection::ProjectionExprs;
+use datafusion::physical_expr::{LexRequirement, PhysicalExpr};
+use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
+use datafusion::physical_plan::{ExecutionPlan, apply_expression_roots};
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use terrace_ipc::{FileReader, Limits};
+
+use super::memory::MessageMemory;
+use crate::error::{Error, ErrorKind};
+
+/// Arrow files, in place of DataFusion's format of that name.
+#[derive(Debug, Clone)]
+pub(super) struct ArrowFiles {
+    memory: MessageMemory,
+}
+
+impl ArrowFiles {
+    /// What is decompressed is counted in `memory`, and may take all of it.
+    pub(super) fn new(memory: MessageMemory) -> Self {
+        Self { memory }
+    }
+
+    fn limits(&self) -> Limits {
+        let most = self.memory.limit_bytes();
+        Limits { message_bytes: most, expanded_bytes: most, account: Some(Arc::new(self.memory.clone())) }
+    }
+}
+
+impl GetExt for ArrowFiles {
+    fn get_ext(&self) -> String {
+        ArrowFormatFactory::new().get_ext()
+    }
+}
+
+impl FileFormatFactory for ArrowFiles {
+    fn create(&self, _state: &dyn Session, _options: &HashMap<String, String>) -> Result<Arc<dyn FileFormat>> {
+        Ok(Arc::new(self.clone()))
+    }
+
+    fn default(&self) -> Arc<dyn FileFormat> {
+        Arc::new(self.clone())
+    }
+}
+
+#[async_trait]
+impl FileFormat for ArrowFiles {
+    fn get_ext(&self) -> String {
+        FileFormat::get_ext(&ArrowFormat)
+    }
+
+    fn get_ext_with_compression(&self, compression: &FileCompressionType) -> Result<String> {
+        ArrowFormat.get_ext_with_compression(compression)
+    }
+
+    fn compression_type(&self) -> Option<FileCompressionType> {
+        None
+    }
+
+    async fn infer_schema(
+        &self,
+        _state: &dyn Session,
+        store: &Arc<dyn ObjectStore>,
+        objects: &[ObjectMeta],
+    ) -> Result<SchemaRef> {
+        let mut schemas = Vec::new();
+        for object in objects {
+            let place = object.location.to_string();
+            let schema = match content(store.get(&object.location).await?).await? {
+                Content::File(file) => terrace_ipc::read_schema(file),
+                Content::Bytes(bytes) => terrace_ipc::read_schema(bytes),
+            };
+            schemas.push(schema.map_err(|error| unreadable(&place, error))?.as_ref().clone());
+        }
+        Ok(Arc::new(Schema::try_merge(schemas)?))
+    }
+
+    async fn infer_stats(
+        &self,
+        _state: &dyn Session,
+        _store: &Arc<dyn ObjectStore>,
+        table_schema: SchemaRef,
+        _object: &ObjectMeta,
+    ) -> Result<Statistics> {
+        Ok(Statistics::new_unknown(&table_schema))
+    }
+
+    async fn create_physical_plan(&self, _state: &dyn Session, scan: FileScanConfig) -> Result<Arc<dyn ExecutionPlan>> {
+        Ok(DataSourceExec::from_data_source(scan))
+    }
+
+    async fn create_writer_physical_plan(
+        &self,
+        input: Arc<dyn ExecutionPlan>,
+        state: &dyn Session,
+        sink: FileSinkConfig,
+        order: Option<LexRequirement>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        ArrowFormat.create_writer_physical_plan(input, state, sink, order).await
+    }
+
+    fn file_source(&self, table_schema: TableSchema) -> Arc<dyn FileSource> {
+        Arc::new(ArrowFilesSource {
+            projection: SplitProjection::unprojected(&table_schema),
+            table_schema,
+            metrics: ExecutionPlanMetricsSet::new(),
+            limits: self.limits(),
+        })
+    }
+}
+
+/// A scan of Arrow files.
+#[derive(Clone)]
+struct ArrowFilesSource {
+    table_schema: TableSchema,
+    projection: SplitProjection,
+    metrics: ExecutionPlanMetricsSet,
+    limits: Limits,
+}
+
+impl FileSource for ArrowFilesSource {
+    fn create_file_opener(
+        &self,
+        store: Arc<dyn ObjectStore>,
+        _scan: &FileScanConfig,
+        _partition: usize,
+    ) -> Result<Arc<dyn FileOpener>> {
+        let opener = Opener { store, columns: self.projection.file_indices.clone(), limits: self.limits.clone() };
+        ProjectionOpener::try_new(self.projection.clone(), Arc::new(opener), self.table_schema.file_schema())
+    }
+
+    fn table_schema(&self) -> &TableSchema {
+        &self.table_schema
+    }
+
+    fn with_batch_size(&self, _rows: usize) -> Arc<dyn FileSource> {
+        Arc::new(self.clone())
+    }
+
+    fn projection(&self) -> Option<&ProjectionExprs> {
+        Some(&self.projection.source)
+    }
+
+    fn metrics(&self) -> &ExecutionPlanMetricsSet {
+        &self.metrics
+    }
+
+    fn file_type(&self) -> &str {
+        "arrow"
+    }
+
+    fn try_pushdown_projection(&self, projection: &ProjectionExprs) -> Result<Option<Arc<dyn FileSource>>> {
+        let merged = self.projection.source.try_merge(projection)?;
+        let projection = SplitProjection::new(self.table_schema.file_schema(), &merged);
+        Ok(Some(Arc::new(Self { projection, ..self.clone() })))
+    }
+
+    fn apply_expressions(
+        &self,
+        f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        apply_expression_roots(self.projection.source.iter(), f)
+    }
+}
+
+/// Opens one file after the other.
+struct Opener {
+    store: Arc<dyn ObjectStore>,
+    columns: Vec<usize>,
+    limits: Limits,
+}
+
+impl FileOpener for Opener {
+    fn open(&self, file: PartitionedFile) -> Result<FileOpenFuture> {
+        let (store, columns, limits) = (Arc::clone(&self.store), self.columns.clone(), self.limits.clone());
+        Ok(Box::pin(async move {
+            let place = file.object_meta.location.to_string();
+            let begin = |at: i64| u64::try_from(at).unwrap_or(0);
+            let range = file.range.as_ref().map(|range| begin(range.start)..begin(range.end));
+            match content(store.get(&file.object_meta.location).await?).await? {
+                Content::File(file) => rows(file, columns, range, limits, place),
+                Content::Bytes(bytes) => rows(bytes, columns, range, limits, place),
+            }
+        }))
+    }
+}
+
+fn rows(
+    content: impl Read + Seek + Send + 'static,
+    columns: Vec<usize>,
+    range: Option<Range<u64>>,
+    limits: Limits,
+    place: String,
+) -> Result<BoxStream<'static, Result<RecordBatch>>> {
+    let reader = FileReader::open(content, Some(columns), range, limits).map_err(|error| unreadable(&place, error))?;
+    Ok(futures::stream::iter(reader).map(move |rows| rows.map_err(|error| unreadable(&place, error))).boxed())
+}
+
+/// Where the bytes of a file are.
+enum Content {
+    File(std::fs::File),
+    Bytes(Cursor<bytes::Bytes>),
+}
+
+async fn content(found: GetResult) -> Result<Content> {
+    match found.payload {
+        GetResultPayload::File(file, _) => Ok(Content::File(file)),
+        GetResultPayload::Stream(_) => Ok(Content::Bytes(Cursor::new(found.bytes().await?))),
+    }
+}
+
+fn unreadable(place: &str, error: terrace_ipc::Error) -> DataFusionError {
+    let kind = match &error {
+        terrace_ipc::Error::TooLarge(_) => ErrorKind::ResourceExhausted,
+        terrace_ipc::Error::Malformed(_) => ErrorKind::InvalidArgument,
+        terrace_ipc::Error::Io(io) => {
+            return Error::from(DataFusionError::IoError(std::io::Error::from(io.kind()))).into();
+        }
+    };
+    Error::new(kind, format!("cannot read the Arrow file /{place}: {error}")).into()
+}

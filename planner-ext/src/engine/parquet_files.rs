@@ -1,0 +1,374 @@
+//! Parquet files of others: what their metadata announce is compared with what there is of them.
+//!
+//! The library allocates by the lengths of lists and texts in a footer, and by the places of columns, before it has read
+//! them; where such memory is not there, the process ends. So the metadata are walked before it sees them: a list has no
+//! more entries than bytes that follow, and what lies elsewhere in the file lies in the file. What is no Parquet file is
+//! left to the library to name.
+
+use std::collections::HashSet;
+use std::fs::File;
+use std::os::unix::fs::{FileExt, MetadataExt};
+
+use datafusion::datasource::listing::ListingTableUrl;
+use datafusion::execution::session_state::SessionState;
+use datafusion::object_store::{GetResultPayload, ObjectStoreExt};
+use futures::TryStreamExt;
+use parking_lot::Mutex;
+
+use crate::error::{Error, Result};
+
+const MAGIC: &[u8; 4] = b"PAR1";
+/// The length of the metadata, and the magic.
+const TAIL_BYTES: u64 = 8;
+/// Metadata are nested less deeply than this.
+const MOST_DEPTH: usize = 32;
+/// Files that are known to be sound; beyond it, all are looked at anew.
+const MOST_KNOWN: usize = 100_000;
+
+/// Files that were looked at, by device, number, length and time of the last change.
+#[derive(Debug, Default)]
+pub(super) struct SoundFiles(Mutex<HashSet<[i64; 5]>>);
+
+impl SoundFiles {
+    /// Looks at all Parquet files at a location, in a session of this state.
+    ///
+    /// # Errors
+    /// As of [`check_parquet`], with the name of the file.
+    pub(super) async fn check_for(state: &SessionState, location: &str) -> Result<()> {
+        match state.config().get_extension::<Self>() {
+            Some(known) => known.check(state, location).await,
+            None => Self::default().check(state, location).await,
+        }
+    }
+
+    async fn check(&self, state: &SessionState, location: &str) -> Result<()> {
+        let url = ListingTableUrl::parse(location)?;
+        let store = state.runtime_env().object_store(&url)?;
+        let files: Vec<_> = url.list_all_files(state, store.as_ref(), "").await?.try_collect().await?;
+        for found in files {
+            let content = store.get(&found.location).await.map_err(datafusion::error::DataFusionError::from)?;
+            let GetResultPayload::File(file, path) = content.payload else { continue };
+            let known = identity(&file);
+            if known.is_some_and(|known| self.0.lock().contains(&known)) {
+                continue;
+            }
+            check_parquet(&file).map_err(|why| Error::invalid(format!("cannot read {}: {why}", path.display())))?;
+            let mut all = self.0.lock();
+            if all.len() >= MOST_KNOWN {
+                all.clear();
+            }
+            all.extend(known);
+        }
+        Ok(())
+    }
+}
+
+fn identity(file: &File) -> Option<[i64; 5]> {
+    let found = file.metadata().ok()?;
+    Some([found.dev() as i64, found.ino() as i64, found.len() as i64, found.ctime(), found.ctime_nsec()])
+}
+
+/// Looks at the metadata of a Parquet file.
+///
+/// # Errors
+/// Says what of them lies outside of the file, or cannot be there.
+pub fn check_parquet(file: &File) -> Result<(), String> {
+    let failed = |error: std::io::Error| error.to_string();
+    let len = file.metadata().map_err(failed)?.len();
+    let mut tail = [0; TAIL_BYTES as usize];
+    let Some(end) = len.checked_sub(TAIL_BYTES) else { return Ok(()) };
+    file.read_exact_at(&mut tail, end).map_err(failed)?;
+    let [length @ .., a, b, c, d] = tail;
+    if [a, b, c, d] != *MAGIC {
+        return Ok(());
+    }
+    let length = u64::from(u32::from_le_bytes(length));
+    let start = end.checked_sub(length).ok_or_else(|| format!("its metadata are said to have {length} bytes"))?;
+    let mut columns = Vec::new();
+    Walk::of(&read(file, start, length)?).all(&mut |path, value| {
+        match (path, value) {
+            ([4, 1], None) => columns.push(ColumnPlace::default()),
+            (_, None) => {}
+            (path, Some(value)) => columns.last_mut().map_or((), |column| column.set(path, value)),
+        };
+    })?;
+    let mut left = len;
+    for column in columns {
+        let outside = || "a column lies outside of it".to_owned();
+        column.pages(len).ok_or_else(outside)?;
+        for (at, bytes) in column.indexes(len).ok_or_else(outside)? {
+            // Those of all columns lie side by side.
+            left = left.checked_sub(bytes).ok_or("the indexes of its pages lie over each other")?;
+            Walk::of(&read(file, at, bytes)?).all(&mut |_, _| {})?;
+        }
+    }
+    Ok(())
+}
+
+fn read(file: &File, at: u64, len: u64) -> Result<Vec<u8>, String> {
+    let mut bytes = Vec::new();
+    let len = usize::try_from(len).map_err(|error| error.to_string())?;
+    bytes.try_reserve_exact(len).map_err(|error| error.to_string())?;
+    bytes.resize(len, 0);
+    file.read_exact_at(&mut bytes, at).map_err(|error| error.to_string())?;
+    Ok(bytes)
+}
+
+/// Where the parts of a column lie: numbers of `ColumnChunk` and `ColumnMetaData` in the format's `parquet.thrift`.
+#[derive(Debug, Default)]
+struct ColumnPlace {
+    bytes: i64,
+    data: Option<i64>,
+    dictionary: Option<i64>,
+    offset_index: [Option<i64>; 2],
+    column_index: [Option<i64>; 2],
+}
+
+impl ColumnPlace {
+    fn set(&mut self, path: &[i16], value: i64) {
+        let [offset_at, offset_bytes] = &mut self.offset_index;
+        let [column_at, column_bytes] = &mut self.column_index;
+        match path {
+            [4, 1, 3, 7] => self.bytes = value,
+            [4, 1, 3, 9] => self.data = Some(value),
+            [4, 1, 3, 11] => self.dictionary = Some(value),
+            [4, 1, 4] => *offset_at = Some(value),
+            [4, 1, 5] => *offset_bytes = Some(value),
+            [4, 1, 6] => *column_at = Some(value),
+            [4, 1, 7] => *column_bytes = Some(value),
+            _ => {}
+        }
+    }
+
+    /// `None` where they lie outside of a file of `len` bytes.
+    fn pages(&self, len: u64) -> Option<()> {
+        let Some(data) = self.data else { return Some(()) };
+        let start = self.dictionary.filter(|dictionary| (1..data).contains(dictionary)).unwrap_or(data);
+        within(start, self.bytes, len).map(|_| ())
+    }
+
+    fn indexes(&self, len: u64) -> Option<Vec<(u64, u64)>> {
+        let both = [self.offset_index, self.column_index].into_iter();
+        both.filter_map(|[at, bytes]| Some(within(at?, bytes?, len))).collect()
+    }
+}
+
+fn within(at: i64, bytes: i64, len: u64) -> Option<(u64, u64)> {
+    let (at, bytes) = (u64::try_from(at).ok()?, u64::try_from(bytes).ok()?);
+    (at.checked_add(bytes)? <= len).then_some((at, bytes))
+}
+
+/// Called with the numbers of the fields that lead to a number, or to a struct that begins.
+type Found<'a> = dyn FnMut(&[i16], Option<i64>) + 'a;
+
+/// A walk over a struct in Thrift's compact protocol.
+struct Walk<'a> {
+    bytes: &'a [u8],
+    path: Vec<i16>,
+}
+
+impl<'a> Walk<'a> {
+    fn of(bytes: &'a [u8]) -> Self {
+        Self { bytes, path: Vec::new() }
+    }
+
+    fn all(mut self, found: &mut Found<'_>) -> Result<(), String> {
+        self.fields(0, found)
+    }
+
+    fn take(&mut self, len: u64) -> Result<&'a [u8], String> {
+        let (taken, rest) = usize::try_from(len)
+            .ok()
+            .and_then(|len| self.bytes.split_at_checked(len))
+            .ok_or_else(|| format!("its metadata have {} bytes where {len} are to follow", self.bytes.len()))?;
+        self.bytes = rest;
+        Ok(taken)
+    }
+
+    fn byte(&mut self) -> Result<u8, String> {
+        Ok(self.take(1)?.first().copied().unwrap_or_default())
+    }
+
+    fn varint(&mut self) -> Result<u64, String> {
+        let mut value = 0;
+        for shift in (0..64).step_by(7) {
+            let byte = self.byte()?;
+            value |= u64::from(byte & 0x7f) << shift;
+            if byte & 0x80 == 0 {
+                return Ok(value);
+            }
+        }
+        Err("a number in its metadata has no end".to_owned())
+    }
+
+    fn number(&mut self) -> Result<i64, String> {
+        let value = self.varint()?;
+        Ok((value >> 1) as i64 ^ -((value & 1) as i64))
+    }
+
+    fn fields(&mut self, depth: usize, found: &mut Found<'_>) -> Result<(), String> {
+        if depth > MOST_DEPTH {
+            return Err("its metadata are nested too deeply".to_owned());
+        }
+        found(&self.path, None);
+        let mut id = 0_i16;
+        loop {
+            let header = self.byte()?;
+            if header == 0 {
+                return Ok(());
+            }
+            id = match header >> 4 {
+                0 => self.number()? as i16,
+                more => id.wrapping_add(i16::from(more)),
+            };
+            self.path.push(id);
+            // True and false are all there is of a field of truth.
+            match header & 0x0f {
+                1 | 2 => {}
+                kind => self.value(kind, depth, found)?,
+            }
+            self.path.pop();
+        }
+    }
+
+    fn value(&mut self, kind: u8, depth: usize, found: &mut Found<'_>) -> Result<(), String> {
+        match kind {
+            1..=3 => self.take(1).map(|_| ()),
+            4..=6 => {
+                let number = self.number()?;
+                found(&self.path, Some(number));
+                Ok(())
+            }
+            7 => self.take(8).map(|_| ()),
+            8 => {
+                let len = self.varint()?;
+                self.take(len).map(|_| ())
+            }
+            9 | 10 => {
+                let header = self.byte()?;
+                let entries = if header >> 4 == 15 { self.varint()? } else { u64::from(header >> 4) };
+                self.entries(entries, &[header & 0x0f], depth, found)
+            }
+            11 => match self.varint()? {
+                0 => Ok(()),
+                entries => {
+                    let kinds = self.byte()?;
+                    self.entries(entries, &[kinds >> 4, kinds & 0x0f], depth, found)
+                }
+            },
+            12 => self.fields(depth + 1, found),
+            other => Err(format!("its metadata have a field of kind {other}, which is unknown")),
+        }
+    }
+
+    fn entries(&mut self, entries: u64, kinds: &[u8], depth: usize, found: &mut Found<'_>) -> Result<(), String> {
+        if depth > MOST_DEPTH {
+            return Err("its metadata are nested too deeply".to_owned());
+        }
+        // Each takes a byte at least.
+        if entries > self.bytes.len() as u64 {
+            let left = self.bytes.len();
+            return Err(format!("a list in its metadata is said to have {entries} entries, {left} bytes are left"));
+        }
+        for _ in 0..entries {
+            kinds.iter().try_for_each(|kind| self.value(*kind, depth + 1, found))?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+    use std::io::Write;
+    use std::sync::Arc;
+
+    use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray};
+    use parquet::arrow::ArrowWriter;
+    use parquet::arrow::arrow_reader::{ArrowReaderOptions, ParquetRecordBatchReaderBuilder};
+    use parquet::file::metadata::PageIndexPolicy;
+    use parquet::file::properties::WriterProperties;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn sound() -> Vec<u8> {
+        let numbers: ArrayRef = Arc::new(Int64Array::from_iter_values(0..2_000));
+        let texts: ArrayRef = Arc::new(StringArray::from_iter_values((0..2_000).map(|i| format!("text {}", i % 70))));
+        let rows = RecordBatch::try_from_iter([("n", numbers), ("t", texts)]).unwrap();
+        let properties = WriterProperties::builder().set_max_row_group_row_count(Some(500)).build();
+        let mut writer = ArrowWriter::try_new(Vec::new(), rows.schema(), Some(properties)).unwrap();
+        writer.write(&rows).unwrap();
+        writer.into_inner().unwrap()
+    }
+
+    fn file(bytes: &[u8]) -> File {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(bytes).unwrap();
+        file
+    }
+
+    fn with_metadata(metadata: &[u8]) -> File {
+        let length = (metadata.len() as u32).to_le_bytes();
+        file(&[MAGIC, metadata, &length, MAGIC].concat())
+    }
+
+    #[test]
+    fn sound_files_pass_and_what_is_none_is_left_to_the_library() {
+        check_parquet(&file(&sound())).unwrap();
+        for bytes in [&b""[..], b"PAR1", b"some text that is no Parquet file at all"] {
+            check_parquet(&file(bytes)).unwrap();
+        }
+        assert!(check_parquet(&file(&[MAGIC, &u32::MAX.to_le_bytes()[..], MAGIC].concat())).is_err());
+    }
+
+    #[test]
+    fn lists_and_texts_have_no_more_than_follows() {
+        // Field 4 (row groups), a list of 2^31 - 1 structs.
+        let error = check_parquet(&with_metadata(&[0x49, 0xfc, 0xff, 0xff, 0xff, 0xff, 0x07, 0])).unwrap_err();
+        assert!(error.contains("2147483647 entries"), "{error}");
+        // Field 6 (created by), a text of 2^40 bytes.
+        let error = check_parquet(&with_metadata(&[0x68, 0x80, 0x80, 0x80, 0x80, 0x80, 0x20, 0])).unwrap_err();
+        assert!(error.contains("1099511627776"), "{error}");
+        // Structs in structs.
+        assert!(check_parquet(&with_metadata(&[0x1c; 100])).unwrap_err().contains("deeply"));
+        // Lists in lists.
+        assert!(check_parquet(&with_metadata(&[&[0x19][..], &[0x19; 200]].concat())).unwrap_err().contains("deeply"));
+        // A number without an end, and a struct without one.
+        assert!(check_parquet(&with_metadata(&[&[0x16][..], &[0xff; 20]].concat())).is_err());
+        assert!(check_parquet(&with_metadata(&[0x16, 2])).is_err());
+    }
+
+    #[test]
+    fn columns_lie_within_their_file() {
+        // Field 4, one row group: field 1, one column: field 3: field 7 (bytes) and 9 (place).
+        let column = |bytes: u8, at: u8| {
+            with_metadata(&[0x49, 0x1c, 0x19, 0x1c, 0x3c, 0x76, bytes << 1, 0x26, at << 1, 0, 0, 0, 0])
+        };
+        check_parquet(&column(10, 4)).unwrap();
+        assert!(check_parquet(&column(60, 4)).unwrap_err().contains("outside"));
+        assert!(check_parquet(&column(4, 60)).unwrap_err().contains("outside"));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2000))]
+
+        /// Of damaged metadata the library reads only what passes, and that does not end the process.
+        #[test]
+        fn what_passes_is_read_without_harm(damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4)) {
+            let mut bytes = sound();
+            let end = bytes.len() - 8;
+            let metadata = u32::from_le_bytes(bytes[end..end + 4].try_into().unwrap()) as usize;
+            for (at, value) in damage {
+                let at = end - 1 - at.index(metadata);
+                bytes[at] = value;
+            }
+            let file = file(&bytes);
+            if check_parquet(&file).is_ok() {
+                let options = ArrowReaderOptions::new().with_page_index_policy(PageIndexPolicy::Optional);
+                let read = || ParquetRecordBatchReaderBuilder::try_new_with_options(file, options).map(drop);
+                let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(read));
+            }
+        }
+    }
+}
