@@ -8,7 +8,6 @@ use std::fmt;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
-use arrow::compute::BatchCoalescer;
 use arrow::datatypes::SchemaRef;
 use datafusion::catalog::streaming::StreamingTable;
 use datafusion::common::Column;
@@ -17,8 +16,8 @@ use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::streaming::PartitionStream;
+use futures::StreamExt;
 use futures::stream::BoxStream;
-use futures::{Stream, StreamExt};
 use parking_lot::Mutex;
 use terrace_tier_store::table::{Table, TableDefinition, TableName, TableOptions, row_bytes};
 
@@ -134,8 +133,7 @@ async fn ingest(
             new
         }
     };
-    let sorted = !target.definition().options.cluster_by.is_empty();
-    let source = OneStream { schema: Arc::clone(&schema), rows: Mutex::new(Some(rows)), sorted };
+    let source = OneStream { schema: Arc::clone(&schema), rows: Mutex::new(Some(rows)) };
     let table = StreamingTable::try_new(schema, vec![Arc::new(source)])?;
     let input = LogicalPlanBuilder::scan("rows", provider_as_source(Arc::new(table)), None)?.build()?;
     // Columns that do not fit are named before the first row is asked for.
@@ -247,8 +245,6 @@ pub(super) fn clustered(plan: LogicalPlan, options: &TableOptions) -> Result<Log
 struct OneStream {
     schema: SchemaRef,
     rows: Mutex<Option<RowStream>>,
-    /// Whether the rows are about to be sorted.
-    sorted: bool,
 }
 
 impl fmt::Debug for OneStream {
@@ -262,7 +258,7 @@ impl PartitionStream for OneStream {
         &self.schema
     }
 
-    fn execute(&self, context: Arc<TaskContext>) -> SendableRecordBatchStream {
+    fn execute(&self, _context: Arc<TaskContext>) -> SendableRecordBatchStream {
         let schema = Arc::clone(&self.schema);
         let rows = self.rows.lock().take().unwrap_or_else(|| {
             futures::stream::iter([Err(Error::new(ErrorKind::Internal, "the rows were read twice"))]).boxed()
@@ -278,48 +274,6 @@ impl PartitionStream for OneStream {
             let rows = batch.num_rows();
             Ok(super::types::with_columns(&declared, batch.columns().to_vec(), rows)?)
         });
-        if !self.sorted {
-            return Box::pin(RecordBatchStreamAdapter::new(schema, checked));
-        }
-        let even = even_batches(checked.boxed(), &schema, context.session_config().batch_size());
-        Box::pin(RecordBatchStreamAdapter::new(schema, even))
+        Box::pin(RecordBatchStreamAdapter::new(schema, checked))
     }
-}
-
-/// Copies rows into batches of `rows` rows that share no buffers.
-///
-/// A sort of DataFusion cuts a larger batch into sorted ones of this size, and counts the buffers of view columns for each
-/// of them: more than it reserved for the batch, which fails the sort (sorts/sort.rs `sort_batch_stream`).
-fn even_batches(
-    batches: BoxStream<'static, datafusion::error::Result<RecordBatch>>,
-    schema: &SchemaRef,
-    rows: usize,
-) -> impl Stream<Item = datafusion::error::Result<RecordBatch>> + use<> {
-    let slices = batches.flat_map(move |batch| {
-        let slices = batch.map(|batch| {
-            let starts = (0..batch.num_rows()).step_by(rows);
-            starts.map(move |start| batch.slice(start, rows.min(batch.num_rows() - start)))
-        });
-        match slices {
-            Ok(slices) => futures::stream::iter(slices).map(Ok).boxed(),
-            Err(error) => futures::stream::iter([Err(error)]).boxed(),
-        }
-    });
-    let coalescer = Some(BatchCoalescer::new(Arc::clone(schema), rows));
-    futures::stream::try_unfold((slices, coalescer), async |(mut slices, mut coalescer)| {
-        loop {
-            let Some(even) = &mut coalescer else { return Ok(None) };
-            if let Some(batch) = even.next_completed_batch() {
-                return Ok(Some((batch, (slices, coalescer))));
-            }
-            match slices.next().await {
-                Some(slice) => even.push_batch(slice?)?,
-                None => {
-                    even.finish_buffered_batch()?;
-                    let last = even.next_completed_batch();
-                    return Ok(last.map(|batch| (batch, (slices, None))));
-                }
-            }
-        }
-    })
 }

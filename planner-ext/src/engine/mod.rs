@@ -31,6 +31,7 @@ pub(crate) mod comparison;
 mod copy;
 mod ddl;
 mod defaults;
+mod even_sorts;
 mod files;
 mod functions;
 mod hand;

@@ -28,6 +28,7 @@ use tokio_util::sync::DropGuard;
 
 use super::admission::Turn;
 use super::change::{run_change, truncate};
+use super::even_sorts::with_even_sorts;
 use super::interrupt::interruptible;
 use super::parse::Command;
 use super::registry::{StatementKind, StatementState, Ticket};
@@ -166,7 +167,7 @@ async fn open(
 async fn physical_plan(state: &SessionState, ticket: &Ticket, planned: &Planned) -> Result<Arc<dyn ExecutionPlan>> {
     let plan = state.create_physical_plan(&planned.plan).await?;
     let plan = with_announced_types(plan, planned.plan.schema().as_arrow())?;
-    Ok(interruptible(plan, &ticket.interrupt())?)
+    Ok(interruptible(with_even_sorts(plan)?, &ticket.interrupt())?)
 }
 
 /// The plan with the numbers of the announced types: the optimizer may have changed them (`decimal * 0` becomes a 0 of

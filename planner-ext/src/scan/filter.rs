@@ -220,6 +220,15 @@ pub(super) enum Selection {
 }
 
 impl Selection {
+    /// How many rows of the slice hold the first `rows` selected ones; there are more than these.
+    pub(super) fn length_with(&self, rows: usize) -> usize {
+        match (self, rows.checked_sub(1)) {
+            (Self::Nothing, _) | (_, None) => 0,
+            (Self::All, _) => rows,
+            (Self::Some(mask), Some(last)) => mask.values().set_indices().nth(last).map_or(mask.len(), |at| at + 1),
+        }
+    }
+
     /// A sample of the rows, where these are some of them.
     pub(super) fn sample(&self) -> Sample {
         match self {

@@ -125,8 +125,8 @@ impl ScanStream {
         let columns = spec.output.iter().map(|slot| slices.values(*slot)).collect::<Result<_>>()?;
         let mut batch = self.batch(columns, range.len())?;
         let whole = matches!(selection, Selection::All);
-        if whole && batch.num_rows() > self.remaining {
-            batch = batch.slice(0, self.remaining);
+        if survivors > self.remaining {
+            batch = batch.slice(0, selection.length_with(self.remaining));
         }
         self.collected(survivors);
         if whole && self.coalescer.is_none() {
@@ -139,7 +139,10 @@ impl ScanStream {
         };
         let coalescer = self.coalescer.get_or_insert_with(new);
         match selection {
-            Selection::Some(mask) => coalescer.push_batch_with_filter(batch, &mask)?,
+            Selection::Some(mask) => {
+                let mask = mask.slice(0, batch.num_rows());
+                coalescer.push_batch_with_filter(batch, &mask)?;
+            }
             _ => coalescer.push_batch(batch)?,
         }
         Ok(None)

@@ -265,6 +265,34 @@ async fn a_limit_stops_reading() {
     }
 }
 
+/// A scan with one partition is a limit's only keeper: nothing above counts rows again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_limit_above_a_filter_counts_rows_that_pass() {
+    let fixture = Fixture::new(&mut Rng(6), 3_000, 1000, 500);
+    for limit in [0, 1, 3, 10, 700, 2_000] {
+        for filter in ["i > -400", "i % 3 = 1", "k >= 5 AND i % 2 = 0", "k >= 0", "k = 7"] {
+            let context = fixture.session(1);
+            let all = lines(&run(&context, &format!("SELECT * FROM t WHERE {filter}")).await.1);
+            for columns in ["*", "k", "count(*)"] {
+                let found = match columns {
+                    "count(*)" => format!("SELECT count(*) FROM (SELECT 1 FROM t WHERE {filter} LIMIT {limit})"),
+                    columns => format!("SELECT {columns} FROM t WHERE {filter} LIMIT {limit}"),
+                };
+                let (_, found) = run(&context, &found).await;
+                match columns {
+                    "count(*)" => assert_eq!(lines(&found), [all.len().min(limit).to_string()], "{filter} {limit}"),
+                    "*" => {
+                        let found = lines(&found);
+                        assert_eq!(found.len(), all.len().min(limit), "{filter} {limit}");
+                        assert!(found.iter().all(|row| all.contains(row)), "{filter} {limit}");
+                    }
+                    _ => assert_eq!(lines(&found).len(), all.len().min(limit), "{filter} {limit}"),
+                }
+            }
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dropping_a_stream_leaves_nothing_behind() {
     let fixture = Fixture::new(&mut Rng(9), 60_000, 2000, 0);

@@ -1,0 +1,138 @@
+//! Sorts that reserve what their rows take.
+//!
+//! A sort of DataFusion reserves the buffers of each batch of its input, and counts them again for each batch of a sorted
+//! run (sorts/sort.rs `sort_batch_stream`). Views of one chunk share their text buffers, so that a batch of 8,192 rows
+//! counts the texts of 65,536: the sort spills early, or fails when a single batch does not fit. Below a sort, rows
+//! with views are therefore copied into batches of even size that share no buffers.
+//!
+//! A sort with a limit keeps the best rows only, compacts them by itself, and is left as it is.
+
+use std::fmt;
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::compute::BatchCoalescer;
+use arrow::datatypes::{DataType, SchemaRef};
+use datafusion::common::internal_err;
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
+use datafusion::error::Result;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
+use datafusion::physical_plan::sorts::sort::SortExec;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
+use futures::{Stream, StreamExt};
+
+/// The plan with batches of even size below its sorts.
+pub(super) fn with_even_sorts(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+    plan.transform_up(|node| {
+        let Some(sort) = node.downcast_ref::<SortExec>() else { return Ok(Transformed::no(node)) };
+        let input = sort.input();
+        if sort.fetch().is_some() || !has_views(&input.schema()) || input.is::<EvenBatchesExec>() {
+            return Ok(Transformed::no(node));
+        }
+        let even = Arc::new(EvenBatchesExec { input: Arc::clone(input) });
+        Ok(Transformed::yes(node.with_new_children(vec![even])?))
+    })
+    .data()
+}
+
+fn has_views(schema: &SchemaRef) -> bool {
+    schema.fields().iter().any(|field| matches!(field.data_type(), DataType::Utf8View | DataType::BinaryView))
+}
+
+/// Copies its rows, in their order, into batches of the session's size that share no buffers.
+#[derive(Debug)]
+struct EvenBatchesExec {
+    input: Arc<dyn ExecutionPlan>,
+}
+
+impl DisplayAs for EvenBatchesExec {
+    fn fmt_as(&self, t: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match t {
+            DisplayFormatType::TreeRender => Ok(()),
+            _ => f.write_str("EvenBatchesExec"),
+        }
+    }
+}
+
+impl ExecutionPlan for EvenBatchesExec {
+    fn name(&self) -> &str {
+        "EvenBatchesExec"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        self.input.properties()
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        vec![&self.input]
+    }
+
+    fn maintains_input_order(&self) -> Vec<bool> {
+        vec![true]
+    }
+
+    fn benefits_from_input_partitioning(&self) -> Vec<bool> {
+        vec![false]
+    }
+
+    fn apply_expressions(
+        &self,
+        _f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn replace_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+        _options: ReplaceChildrenOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let [input] = <[_; 1]>::try_from(children)
+            .or_else(|children| internal_err!("EvenBatchesExec with {} children", children.len()))?;
+        Ok(Arc::new(Self { input }))
+    }
+
+    fn with_new_children(self: Arc<Self>, children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
+        self.replace_children(children, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute))
+    }
+
+    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        let input = self.input.execute(partition, Arc::clone(&context))?;
+        let even = even_batches(input, context.session_config().batch_size());
+        Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), even)))
+    }
+}
+
+/// Copies rows into batches of `rows` rows.
+fn even_batches(batches: SendableRecordBatchStream, rows: usize) -> impl Stream<Item = Result<RecordBatch>> + use<> {
+    let coalescer = Some(BatchCoalescer::new(batches.schema(), rows));
+    let slices = batches.flat_map(move |batch| {
+        let slices = batch.map(|batch| {
+            let starts = (0..batch.num_rows()).step_by(rows);
+            starts.map(move |start| batch.slice(start, rows.min(batch.num_rows() - start)))
+        });
+        match slices {
+            Ok(slices) => futures::stream::iter(slices).map(Ok).boxed(),
+            Err(error) => futures::stream::iter([Err(error)]).boxed(),
+        }
+    });
+    futures::stream::try_unfold((slices, coalescer), async |(mut slices, mut coalescer)| {
+        loop {
+            let Some(even) = &mut coalescer else { return Ok(None) };
+            if let Some(batch) = even.next_completed_batch() {
+                return Ok(Some((batch, (slices, coalescer))));
+            }
+            match slices.next().await {
+                Some(slice) => even.push_batch(slice?)?,
+                None => {
+                    even.finish_buffered_batch()?;
+                    let last = even.next_completed_batch();
+                    return Ok(last.map(|batch| (batch, (slices, None))));
+                }
+            }
+        }
+    })
+}
