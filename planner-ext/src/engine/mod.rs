@@ -43,6 +43,7 @@ mod nodes;
 mod optimize;
 mod parameters;
 mod parse;
+mod partitions;
 mod prepare;
 mod recursion;
 mod registry;
