@@ -105,8 +105,7 @@ pub(crate) async fn dispatch(
         "GetSessionOptions" => {
             observation.rename(Operation::Session);
             let options = core.engine.session_options(&call.session.id).await?;
-            let session_options =
-                options.into_iter().map(|(name, value)| (name, SessionOptionValue::text(value))).collect();
+            let session_options = typed_options(call, options);
             Ok(Some(GetSessionOptionsResult { session_options }.encode_to_vec().into()))
         }
         "BeginTransaction" => {
@@ -184,8 +183,13 @@ async fn set_options(core: &Core, call: &Call, body: Bytes) -> Result<Bytes, Sta
     let request = SetSessionOptionsRequest::decode(body).map_err(|e| error::malformed("session options", e))?;
     let mut errors = HashMap::new();
     for (name, value) in request.session_options {
-        let value = value.into_text();
-        if let Err(failed) = core.engine.set_session_option(&call.session.id, &name, value.as_deref()).await {
+        let text = value.clone().into_text();
+        let set = core.engine.set_session_option(&call.session.id, &name, text.as_deref()).await;
+        if set.is_ok() {
+            // Bounded: the engine knows the names of all options.
+            call.session.options.lock().insert(name.to_ascii_lowercase(), value);
+        }
+        if let Err(failed) = set {
             let reason = match failed.kind {
                 ErrorKind::NotFound => SessionOptionErrorValue::InvalidName,
                 ErrorKind::InvalidArgument => SessionOptionErrorValue::InvalidValue,
@@ -195,6 +199,17 @@ async fn set_options(core: &Core, call: &Call, body: Bytes) -> Result<Bytes, Sta
         }
     }
     Ok(SetSessionOptionsResult { errors }.encode_to_vec().into())
+}
+
+/// The options in the types in which the client set them, as long as they have these values.
+fn typed_options(call: &Call, options: HashMap<String, String>) -> HashMap<String, SessionOptionValue> {
+    let set = call.session.options.lock();
+    let typed = options.into_iter().map(|(name, text)| {
+        let same = |value: &&SessionOptionValue| (*value).clone().into_text().as_deref() == Some(text.as_str());
+        let value = set.get(&name.to_ascii_lowercase()).filter(same).cloned();
+        (name, value.unwrap_or_else(|| SessionOptionValue::text(text)))
+    });
+    typed.collect()
 }
 
 fn pack_created(result: &CreatePreparedStatementResult) -> Bytes {

@@ -2,7 +2,8 @@
 //!
 //! Messages are made one at a time when the transport asks, so a slow client holds one batch and one message, no more.
 //! Batches are sliced without a copy to about the target size; the IPC body of a message is the only copy, plus a gather
-//! for columns whose type must change. The schema is sent first, also when no rows follow.
+//! for columns whose type must change. The schema is sent first. When no rows follow, one batch without rows does: JDBC's
+//! driver lists the columns of a stream without batches twice.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -37,6 +38,7 @@ pub(crate) fn encode(
         target_bytes: target_bytes.max(1),
         slices: VecDeque::new(),
         schema_sent: false,
+        batch_sent: false,
         generator: IpcDataGenerator::default(),
         dictionaries: DictionaryTracker::new(false),
         options: IpcWriteOptions::default(),
@@ -57,6 +59,7 @@ struct Encoder {
     target_bytes: usize,
     slices: VecDeque<RecordBatch>,
     schema_sent: bool,
+    batch_sent: bool,
     generator: IpcDataGenerator,
     dictionaries: DictionaryTracker,
     options: IpcWriteOptions,
@@ -73,11 +76,13 @@ impl Encoder {
         }
         loop {
             if let Some(slice) = self.slices.pop_front() {
+                self.batch_sent = true;
                 return self.message(&slice).map(Some).map_err(error::encoding);
             }
             match self.batches.next().await {
                 Some(batch) => self.slice(batch?).map_err(error::encoding)?,
-                None => return Ok(None),
+                None if self.batch_sent => return Ok(None),
+                None => self.slices.push_back(RecordBatch::new_empty(Arc::clone(&self.wire))),
             }
         }
     }

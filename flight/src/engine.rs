@@ -159,10 +159,10 @@ pub enum TableKind {
 }
 
 impl TableKind {
-    /// The name that clients see and filter by. Clients know no "EXTERNAL": it reads like a base table.
+    /// The name that clients see and filter by, as JDBC has them. Clients know no "EXTERNAL": it reads like a table.
     pub fn name(self) -> &'static str {
         match self {
-            Self::BaseTable | Self::External => "BASE TABLE",
+            Self::BaseTable | Self::External => "TABLE",
             Self::View => "VIEW",
             Self::SystemTable => "SYSTEM TABLE",
         }

@@ -25,6 +25,9 @@ use crate::{
     types::XDBC_TYPES,
 };
 
+/// What information_schema calls a table. Clients filter by this name too (Grafana).
+const SQL_TABLE: &str = "BASE TABLE";
+
 static PRIMARY_KEYS: LazyLock<SchemaRef> = LazyLock::new(|| {
     Arc::new(Schema::new(vec![
         Field::new("catalog_name", DataType::Utf8, true),
@@ -106,7 +109,10 @@ async fn schemas(core: &Core, call: &Call, command: CommandGetDbSchemas) -> Resu
     builder.build().map_err(flight)
 }
 
-async fn tables(core: &Core, call: &Call, command: CommandGetTables) -> Result<RecordBatch, Status> {
+async fn tables(core: &Core, call: &Call, mut command: CommandGetTables) -> Result<RecordBatch, Status> {
+    for kind in command.table_types.iter_mut().filter(|kind| *kind == SQL_TABLE) {
+        TableKind::BaseTable.name().clone_into(kind);
+    }
     let mut builder = command.into_builder();
     for entry in core.engine.tables(&call.session.id).await? {
         let columns = table_schema(&entry, call.views);

@@ -15,7 +15,7 @@ use crate::{
     engine::{Statement, TransactionId},
     proto::CreatePreparedStatementResult,
     put::PutStream,
-    schema::{schema_bytes, wire_schema},
+    schema::{parameter_schema, schema_bytes},
     service::{Call, Core},
     session::Session,
     statement::{self, Planned},
@@ -42,7 +42,7 @@ pub(crate) async fn create(
         true => Bytes::new(),
         false => schema_bytes(&statement::result_schema(call, statement.as_ref()))?,
     };
-    let parameter_schema = schema_bytes(&wire_schema(&info.parameter_schema, call.views))?;
+    let parameter_schema = schema_bytes(&parameter_schema(&info.parameter_schema, call.views))?;
     let handle = random_token();
     let max = core.options.max_prepared_per_session;
     {

@@ -6,7 +6,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema, SchemaRef};
+use arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema, SchemaRef, TimeUnit};
 use arrow_flight::{IpcMessage, SchemaAsIpc};
 use arrow_ipc::writer::IpcWriteOptions;
 use bytes::Bytes;
@@ -62,6 +62,7 @@ pub(crate) fn table_schema(entry: &crate::TableEntry, views: ViewTypes) -> Schem
             ] {
                 metadata.insert(key.to_owned(), value.clone());
             }
+            describe_for_xdbc(field.is_nullable(), &mut metadata);
             field.as_ref().clone().with_metadata(metadata)
         })
         .collect();
@@ -120,6 +121,37 @@ fn describe(data_type: &DataType, metadata: &mut HashMap<String, String>) {
     put("IS_SEARCHABLE", "1".to_owned());
 }
 
+/// What ADBC's driver fills the columns of its GetObjects with; it looks for these keys and no others.
+fn describe_for_xdbc(nullable: bool, metadata: &mut HashMap<String, String>) {
+    for (from, to) in [
+        ("ARROW:FLIGHT:SQL:PRECISION", "XDBC_COLUMN_SIZE"),
+        ("ARROW:FLIGHT:SQL:SCALE", "XDBC_DECIMAL_DIGITS"),
+        ("ARROW:FLIGHT:SQL:REMARKS", "REMARKS"),
+    ] {
+        if let Some(value) = metadata.get(from).cloned() {
+            metadata.insert(to.to_owned(), value);
+        }
+    }
+    let (number, word) = if nullable { ("1", "YES") } else { ("0", "NO") };
+    metadata.insert("XDBC_NULLABLE".to_owned(), number.to_owned());
+    metadata.insert("XDBC_IS_NULLABLE".to_owned(), word.to_owned());
+}
+
+/// The types in which values of parameters are asked for. JDBC's driver writes milliseconds into times of any unit, so
+/// that is the unit it is told; a value that comes in another one is taken as it is.
+pub(crate) fn parameter_schema(schema: &Schema, views: ViewTypes) -> SchemaRef {
+    let in_milliseconds = |field: &FieldRef| {
+        let data_type = match field.data_type() {
+            DataType::Timestamp(_, zone) => DataType::Timestamp(TimeUnit::Millisecond, zone.clone()),
+            DataType::Time32(_) | DataType::Time64(_) => DataType::Time32(TimeUnit::Millisecond),
+            other => other.clone(),
+        };
+        field.as_ref().clone().with_data_type(data_type)
+    };
+    let fields: Vec<Field> = schema.fields().iter().map(in_milliseconds).collect();
+    wire_schema(&Schema::new(fields), views)
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -141,5 +173,27 @@ mod tests {
         assert_eq!(wire.field(2).metadata()["ARROW:FLIGHT:SQL:PRECISION"], "15");
         assert_eq!(wire_schema(&wire, ViewTypes::Flatten), wire, "a wire schema is its own wire schema");
         assert_eq!(wire_schema(&schema, ViewTypes::Keep).field(0).data_type(), &DataType::Utf8View);
+    }
+
+    #[test]
+    fn times_of_parameters_are_asked_for_in_milliseconds() {
+        let zone = Some("UTC".into());
+        let schema = Schema::new(vec![
+            Field::new("$1", DataType::Timestamp(TimeUnit::Nanosecond, None), true),
+            Field::new("$2", DataType::Timestamp(TimeUnit::Second, zone.clone()), true),
+            Field::new("$3", DataType::Time64(TimeUnit::Nanosecond), true),
+            Field::new("$4", DataType::Date32, true),
+        ]);
+        let asked = parameter_schema(&schema, ViewTypes::Flatten);
+        let types: Vec<&DataType> = asked.fields().iter().map(|field| field.data_type()).collect();
+        let milliseconds = TimeUnit::Millisecond;
+        let expected = [
+            DataType::Timestamp(milliseconds, None),
+            DataType::Timestamp(milliseconds, zone),
+            DataType::Time32(milliseconds),
+            DataType::Date32,
+        ];
+        assert_eq!(types, expected.iter().collect::<Vec<_>>());
+        assert_eq!(asked.field(0).metadata()["ARROW:FLIGHT:SQL:PRECISION"], "3");
     }
 }

@@ -19,6 +19,7 @@ use crate::{
     metrics::FlightMetrics,
     options::FlightOptions,
     prepared::Prepared,
+    proto::SessionOptionValue,
     ticket::Tickets,
 };
 
@@ -30,6 +31,8 @@ pub(crate) struct Session {
     pub(crate) principal: Principal,
     /// Prepared statements by handle.
     pub(crate) prepared: Mutex<HashMap<String, Arc<Prepared>>>,
+    /// Options as the client set them, by name in lower case: the engine keeps their text only.
+    pub(crate) options: Mutex<HashMap<String, SessionOptionValue>>,
     last_used: Mutex<Instant>,
 }
 
@@ -114,7 +117,13 @@ impl Sessions {
     pub(crate) async fn open(&self, principal: Principal) -> Result<Arc<Session>, Status> {
         let id = self.engine.open_session(principal.clone()).await?;
         self.metrics.add_sessions(1);
-        Ok(Arc::new(Session { id, principal, prepared: Mutex::default(), last_used: Mutex::new(Instant::now()) }))
+        Ok(Arc::new(Session {
+            id,
+            principal,
+            prepared: Mutex::default(),
+            options: Mutex::default(),
+            last_used: Mutex::new(Instant::now()),
+        }))
     }
 
     /// Ends a session: its statements, its tickets, its state at the engine.

@@ -6,6 +6,7 @@
 use arrow::error::ArrowError;
 use datafusion::common::SchemaError;
 use datafusion::error::DataFusionError;
+use parquet::errors::ParquetError;
 use terrace_tier_store::Error as StoreError;
 
 use crate::scan::ROW_COLUMN;
@@ -108,16 +109,7 @@ impl From<ArrowError> for Error {
     fn from(error: ArrowError) -> Self {
         match error {
             ArrowError::ExternalError(inner) => from_boxed(inner),
-            ArrowError::DivideByZero => Self::invalid("division by zero"),
-            ArrowError::NotYetImplemented(what) => Self::unimplemented(format!("not supported: {what}")),
-            ArrowError::CastError(what) | ArrowError::ParseError(what) => Self::invalid(what),
-            ArrowError::IoError(_, io) => from_io(&io),
-            ArrowError::ArithmeticOverflow(what) => Self::invalid(format!("arithmetic overflow: {what}")),
-            ArrowError::ComputeError(what) | ArrowError::InvalidArgumentError(what) => Self::invalid(what),
-            ArrowError::SchemaError(what) | ArrowError::CsvError(what) | ArrowError::JsonError(what) => {
-                Self::invalid(what)
-            }
-            other => Self::new(ErrorKind::Internal, other.to_string()),
+            other => from_arrow(&other),
         }
     }
 }
@@ -156,9 +148,7 @@ impl From<DataFusionError> for Error {
             }
             DataFusionError::IoError(io) => from_io(&io),
             DataFusionError::ObjectStore(inner) => from_object_store(&inner),
-            DataFusionError::ParquetError(inner) => {
-                own_cause(&*inner).unwrap_or_else(|| Self::invalid(format!("cannot read Parquet: {inner}")))
-            }
+            DataFusionError::ParquetError(inner) => from_parquet(&inner),
             other => Self::new(ErrorKind::Internal, first_part(&other.strip_backtrace())),
         }
     }
@@ -176,50 +166,92 @@ pub(crate) fn store_error(error: StoreError) -> DataFusionError {
 }
 
 fn from_boxed(inner: Box<dyn std::error::Error + Send + Sync>) -> Error {
-    let inner = match inner.downcast::<Error>() {
-        Ok(own) => return *own,
-        Err(inner) => inner,
-    };
-    let inner = match inner.downcast::<StoreError>() {
-        Ok(store) => return Error::from(*store),
-        Err(inner) => inner,
-    };
     let inner = match inner.downcast::<ArrowError>() {
         Ok(arrow) => return Error::from(*arrow),
         Err(inner) => inner,
     };
     match inner.downcast::<DataFusionError>() {
         Ok(datafusion) => Error::from(*datafusion),
-        Err(other) => own_cause(&*other).unwrap_or_else(|| Error::new(ErrorKind::Internal, other.to_string())),
+        Err(other) => from_any(other.as_ref()),
+    }
+}
+
+/// The error behind one that can only be looked at.
+fn from_any(error: &(dyn std::error::Error + Send + Sync + 'static)) -> Error {
+    if let Some(own) = error.downcast_ref::<Error>() {
+        return own.clone();
+    }
+    if let Some(store) = error.downcast_ref::<StoreError>() {
+        return Error::from(store.clone());
+    }
+    if let Some(arrow) = error.downcast_ref::<ArrowError>() {
+        return from_arrow(arrow);
+    }
+    if let Some(datafusion) = error.downcast_ref::<DataFusionError>() {
+        return from_reference(datafusion);
+    }
+    if let Some(parquet) = error.downcast_ref::<ParquetError>() {
+        return from_parquet(parquet);
+    }
+    if let Some(io) = error.downcast_ref::<std::io::Error>() {
+        return from_io(io);
+    }
+    if let Some(regex) = error.downcast_ref::<regex::Error>() {
+        return Error::invalid(format!("the regular expression cannot be used: {regex}"));
+    }
+    if let Some(own) = own_cause(error) {
+        return own;
+    }
+    let text = error.to_string();
+    // Of the crate `glob`, which only DataFusion knows.
+    let kind = if text.starts_with("Pattern syntax error") { ErrorKind::InvalidArgument } else { ErrorKind::Internal };
+    Error::new(kind, text)
+}
+
+/// What Arrow cannot do is the fault of values, of files that it reads, or of the request.
+fn from_arrow(error: &ArrowError) -> Error {
+    match error {
+        ArrowError::ExternalError(inner) => from_any(inner.as_ref()),
+        ArrowError::DivideByZero => Error::invalid("division by zero"),
+        ArrowError::NotYetImplemented(what) => Error::unimplemented(format!("not supported: {what}")),
+        ArrowError::IoError(_, io) => from_io(io),
+        ArrowError::ArithmeticOverflow(what) => Error::invalid(format!("arithmetic overflow: {what}")),
+        ArrowError::ParquetError(what) => Error::invalid(format!("cannot read Parquet: {what}")),
+        ArrowError::IpcError(what) => Error::invalid(format!("cannot read Arrow: {what}")),
+        ArrowError::CastError(what)
+        | ArrowError::ParseError(what)
+        | ArrowError::ComputeError(what)
+        | ArrowError::InvalidArgumentError(what)
+        | ArrowError::SchemaError(what)
+        | ArrowError::CsvError(what)
+        | ArrowError::JsonError(what) => Error::invalid(what.clone()),
+        other => Error::new(ErrorKind::Internal, other.to_string()),
+    }
+}
+
+/// Tables are no Parquet: it is a file of the user.
+fn from_parquet(error: &ParquetError) -> Error {
+    match error {
+        ParquetError::External(inner) if inner.is::<DataFusionError>() || inner.is::<ArrowError>() => {
+            from_any(inner.as_ref())
+        }
+        other => own_cause(other).unwrap_or_else(|| Error::invalid(format!("cannot read Parquet: {other}"))),
     }
 }
 
 /// A shared error cannot be taken apart, only looked at.
 fn from_reference(error: &DataFusionError) -> Error {
     match error.find_root() {
-        DataFusionError::External(inner) => {
-            if let Some(own) = inner.downcast_ref::<Error>() {
-                return own.clone();
-            }
-            if let Some(store) = inner.downcast_ref::<StoreError>() {
-                return Error::from(store.clone());
-            }
-            Error::new(ErrorKind::Internal, inner.to_string())
-        }
+        DataFusionError::External(inner) => from_any(inner.as_ref()),
+        DataFusionError::ArrowError(inner, _) => from_arrow(inner),
+        DataFusionError::ParquetError(inner) => from_parquet(inner),
         DataFusionError::ObjectStore(inner) => from_object_store(inner),
-        DataFusionError::ParquetError(inner) if let Some(own) = own_cause(&**inner) => own,
+        DataFusionError::IoError(io) => from_io(io),
         DataFusionError::ResourcesExhausted(what) => Error::new(ErrorKind::ResourceExhausted, out_of_memory(what)),
-        DataFusionError::Execution(what) | DataFusionError::Plan(what) => Error::invalid(first_part(what)),
+        DataFusionError::Execution(what) | DataFusionError::Plan(what) | DataFusionError::Configuration(what) => {
+            Error::invalid(first_part(what))
+        }
         DataFusionError::NotImplemented(what) => not_implemented(first_part(what)),
-        DataFusionError::ArrowError(inner, _) => match &**inner {
-            ArrowError::DivideByZero => Error::invalid("division by zero"),
-            ArrowError::IoError(_, io) => from_io(io),
-            ArrowError::ComputeError(what)
-            | ArrowError::CastError(what)
-            | ArrowError::ParseError(what)
-            | ArrowError::InvalidArgumentError(what) => Error::invalid(what.clone()),
-            other => Error::new(ErrorKind::Internal, other.to_string()),
-        },
         other => Error::new(ErrorKind::Internal, first_part(&other.strip_backtrace())),
     }
 }
@@ -315,4 +347,38 @@ fn first_part(text: &str) -> String {
     let cut = ["\n\nbacktrace:", "\nThis issue was likely caused", "\nThis was likely caused"];
     let end = cut.iter().filter_map(|c| text.find(c)).min().unwrap_or(text.len());
     text.get(..end).unwrap_or(text).trim_end().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    /// However an error of a file or of a pattern is wrapped, it is the request that is wrong.
+    #[test]
+    #[allow(clippy::unwrap_used, clippy::expect_used)]
+    fn faults_of_files_and_patterns_are_those_of_the_request() {
+        let bad_pattern = || "(".parse::<regex::Regex>().expect_err("it has no end");
+        let parquet = || ParquetError::General("corrupt footer".to_owned());
+        let errors = || -> Vec<DataFusionError> {
+            vec![
+                DataFusionError::External(Box::new(bad_pattern())),
+                DataFusionError::External(Box::new(parquet())),
+                DataFusionError::ParquetError(Box::new(parquet())),
+                DataFusionError::from(ArrowError::ParquetError("corrupt footer".to_owned())),
+                DataFusionError::from(ArrowError::IpcError("no magic".to_owned())),
+                DataFusionError::from(ArrowError::ExternalError(Box::new(parquet()))),
+                DataFusionError::from(ArrowError::CsvError("unequal lengths".to_owned())),
+            ]
+        };
+        for error in errors() {
+            let text = error.to_string();
+            assert_eq!(Error::from(error).kind(), ErrorKind::InvalidArgument, "{text}");
+        }
+        for error in errors() {
+            let (text, shared) = (error.to_string(), DataFusionError::Shared(Arc::new(error)));
+            assert_eq!(Error::from(shared).kind(), ErrorKind::InvalidArgument, "shared: {text}");
+        }
+    }
 }

@@ -31,7 +31,8 @@ fn with_remarks(columns: &Schema, notes: &[ColumnNotes]) -> SchemaRef {
     let mut notes = notes.iter();
     let field = |field: &FieldRef| match notes.next().and_then(|note| note.comment.clone()) {
         Some(comment) => {
-            let metadata = HashMap::from([("ARROW:FLIGHT:SQL:REMARKS".to_owned(), comment)]);
+            let mut metadata = field.metadata().clone();
+            metadata.insert("ARROW:FLIGHT:SQL:REMARKS".to_owned(), comment);
             Arc::new(field.as_ref().clone().with_metadata(metadata))
         }
         None => Arc::clone(field),
@@ -175,7 +176,15 @@ impl flight::Engine for FlightEngine {
     }
 
     async fn set_session_option(&self, session: &SessionId, name: &str, value: Option<&str>) -> EngineResult<()> {
-        self.session(session)?.set_option(name, value).map_err(error)
+        let set = self.session(session)?.set_option(name, value).map_err(error);
+        // Of these options it is the value that does not exist.
+        let names_a_place = ["schema", "catalog", "datafusion.catalog.default_schema"];
+        set.map_err(|error| match names_a_place.contains(&name.to_ascii_lowercase().as_str()) {
+            true if error.kind == flight::ErrorKind::NotFound => {
+                EngineError::new(flight::ErrorKind::InvalidArgument, error.message)
+            }
+            _ => error,
+        })
     }
 }
 

@@ -61,8 +61,12 @@ is complete. After a kill or a crash the same command goes on after the last par
 refused. Tables that are complete are skipped. Each part is sorted by --cluster-by in itself, not all of them together.
 With --replace the old table goes just before the new one takes its name. To start over: DROP TABLE NAME__loading.
 
+Folders named day=2024-05-01 below the folder that is loaded become a column 'day'. A column without any value is text, or
+has the type that another file or the table knows. --delimiter, --null and --header say how CSV files are written.
+
 Examples:
   terrace load sales.parquet --cluster-by day,shop
+  terrace load export.csv --delimiter ';' --null NULL --null NA
   terrace load /data/events/ --table events --append
   terrace load tpch:1                                    all 8 tables, clustered by ship and order date
   terrace load people.csv --url grpc://db.example:31337  into that server

@@ -75,7 +75,7 @@ impl Client {
     /// [`Error::Unreachable`] when nobody answers; [`Error::Server`] when the login is refused.
     pub async fn connect(connection: &Connection) -> Result<Self> {
         let unreachable = |message: String| Error::Unreachable { url: connection.url.clone(), message };
-        let endpoint = Endpoint::from_shared(http_url(&connection.url))
+        let endpoint = Endpoint::from_shared(http_url(&connection.url)?)
             .map_err(|_| Error::Usage(format!("'{}' is no address; write grpc://HOST:PORT", connection.url)))?
             .connect_timeout(std::time::Duration::from_secs(5))
             .tcp_nodelay(true);
@@ -201,12 +201,24 @@ pub fn split_name(name: &str) -> (Option<String>, String) {
     }
 }
 
-fn http_url(url: &str) -> String {
-    let rest = ["grpc+tcp://", "grpc://", "http://"].iter().find_map(|scheme| url.strip_prefix(scheme));
-    match rest {
-        Some(rest) => format!("http://{rest}"),
-        None if url.contains("://") => url.to_owned(),
-        None => format!("http://{url}"),
+fn http_url(url: &str) -> Result<String> {
+    refuse_tls(url)?;
+    let Some((scheme, rest)) = url.split_once("://") else { return Ok(format!("http://{url}")) };
+    match scheme.to_ascii_lowercase().as_str() {
+        "grpc" | "grpc+tcp" | "http" => Ok(format!("http://{rest}")),
+        _ => Err(Error::Usage(format!("'{url}' is no address of a server; write grpc://HOST:PORT"))),
+    }
+}
+
+/// Refuses an address that asks for an encrypted connection: it would be a plain one.
+pub(crate) fn refuse_tls(address: &str) -> Result<()> {
+    let scheme = address.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase());
+    match scheme.as_deref() {
+        Some("grpc+tls" | "grpcs" | "grpc+ssl" | "https" | "tls") => Err(Error::Usage(format!(
+            "{address} asks for TLS, which Terrace does not speak yet: the connection would not be encrypted. \
+             Go through a tunnel (ssh -L) or a proxy that ends TLS, and name its plain address"
+        ))),
+        _ => Ok(()),
     }
 }
 
@@ -237,5 +249,23 @@ fn ingest_error(error: FlightError) -> Error {
             Err(other) => Error::Usage(other.to_string()),
         },
         other => other.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn an_address_never_loses_its_encryption() {
+        for url in ["grpc://h:1", "grpc+tcp://h:1", "http://h:1", "GRPC://h:1", "h:1"] {
+            assert_eq!(http_url(url).unwrap(), "http://h:1");
+        }
+        for url in ["grpc+tls://h:1", "https://h:1", "HTTPS://h:1", "grpcs://h:1", "grpc+ssl://h:1"] {
+            let refused = http_url(url).unwrap_err().to_string();
+            assert!(refused.contains(url) && refused.contains("TLS"), "{refused}");
+        }
+        assert!(http_url("ftp://h:1").unwrap_err().to_string().contains("grpc://HOST:PORT"));
     }
 }

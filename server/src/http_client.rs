@@ -9,6 +9,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use serde_json::Value;
 
+use crate::client::refuse_tls;
 use crate::error::{Error, Result};
 
 /// Longest answer that is read.
@@ -78,6 +79,8 @@ impl HttpConnection {
 
 /// One request with the lines of `head`; status and body of the answer.
 pub(crate) fn exchange(http_addr: &str, head: &str, body: &str, timeout: Option<Duration>) -> Result<(u16, String)> {
+    refuse_tls(http_addr)?;
+    let http_addr = http_addr.strip_prefix("http://").map_or(http_addr, |rest| rest.trim_end_matches('/'));
     let url = format!("http://{http_addr}");
     let unreachable = |e: &dyn std::fmt::Display| Error::Unreachable { url: url.clone(), message: e.to_string() };
     let mut addr = http_addr
@@ -106,4 +109,17 @@ pub(crate) fn exchange(http_addr: &str, head: &str, body: &str, timeout: Option<
     let status = head.split_whitespace().nth(1).and_then(|status| status.parse().ok());
     let status = status.ok_or_else(|| unreachable(&"what answers there does not speak HTTP"))?;
     Ok((status, body.trim().to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_never_loses_its_encryption() {
+        let refused = exchange("https://127.0.0.1:1", "GET / HTTP/1.1\r\n", "", None).map_err(|e| e.to_string());
+        assert!(refused.as_ref().is_err_and(|text| text.contains("TLS")), "{refused:?}");
+        let plain = exchange("http://127.0.0.1:1/", "GET / HTTP/1.1\r\n", "", None).map_err(|e| e.to_string());
+        assert!(plain.as_ref().is_err_and(|text| text.contains("at http://127.0.0.1:1:")), "{plain:?}");
+    }
 }

@@ -76,10 +76,45 @@ def test_one_large_batch(uri, cursor, table):
 )
 def test_rows_that_do_not_fit_are_refused_by_column(cursor, table, columns, named):
     cursor.adbc_ingest(table, ROWS, mode="create")
-    error = error_of(lambda: cursor.adbc_ingest(table, pa.table(columns), mode="append"))
-    assert error.status_code.name == "INVALID_ARGUMENT"
-    assert named in str(error)
+    # adbc.h: ADBC_STATUS_ALREADY_EXISTS where the table has another schema than the rows.
+    for mode in ["append", "create_append"]:
+        error = error_of(lambda mode=mode: cursor.adbc_ingest(table, pa.table(columns), mode=mode))
+        assert error.status_code.name == "ALREADY_EXISTS"
+        assert named in str(error)
     assert count(cursor, table) == 3
+
+
+def test_a_value_that_does_not_fit_is_no_other_schema(cursor, table):
+    execute(cursor, f"CREATE TABLE {table} (id BIGINT NOT NULL)")
+    nulls = pa.table({"id": pa.array([None], pa.int64())})
+    error = error_of(lambda: cursor.adbc_ingest(table, nulls, mode="append"))
+    assert error.status_code.name == "INVALID_ARGUMENT"
+
+
+def test_columns_without_values_are_text_or_what_the_table_says(cursor, table):
+    empty = pa.table({"k": pa.array([1], pa.int64()), "n": pa.nulls(1), "l": pa.array([[]], pa.list_(pa.null()))})
+    cursor.adbc_ingest(table, empty, mode="create")
+    cursor.adbc_ingest(table, empty, mode="append")
+    filled = pa.table({"k": [2], "n": ["x"], "l": [["y"]]})
+    cursor.adbc_ingest(table, filled, mode="append")
+    assert execute(cursor, f"SELECT * FROM {table} ORDER BY k") == [(1, None, []), (1, None, []), (2, "x", ["y"])]
+
+
+def test_metadata_and_extension_types_survive(cursor, table):
+    uuids = pa.ExtensionArray.from_storage(pa.uuid(), pa.array([b"0123456789abcdef"], pa.binary(16)))
+    number = pa.field("k", pa.int64(), metadata={"unit": "metres"})
+    rows = pa.table([uuids, pa.array([1], pa.int64())], schema=pa.schema([pa.field("u", pa.uuid()), number]))
+    cursor.adbc_ingest(table, rows, mode="create")
+    for sql in [f"SELECT * FROM {table}", f"SELECT u, k FROM {table} WHERE k = 1 ORDER BY k LIMIT 1"]:
+        cursor.execute(sql)
+        found = cursor.fetch_arrow_table()
+        assert found.schema.field("u").type == pa.uuid() and found["u"].to_pylist() == rows["u"].to_pylist()
+        assert found.schema.field("k").metadata[b"unit"] == b"metres"
+    # What comes out goes in, without the words of the first table.
+    cursor.adbc_ingest(f"{table}_2", found, mode="create")
+    cursor.execute(f"SELECT * FROM {table}_2")
+    assert cursor.fetch_arrow_table()["u"].to_pylist() == rows["u"].to_pylist()
+    execute(cursor, f"DROP TABLE {table}_2")
 
 
 def test_rows_of_a_reader_that_fails_are_not_stored_half(cursor, table):

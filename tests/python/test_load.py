@@ -281,6 +281,85 @@ def test_every_way_of_loading_sorts_more_than_its_memory(tmp_path):
             assert chunks >= 10 and pruned >= chunks - 2, (table, chunks, pruned)
 
 
+def test_a_partitioned_folder_has_the_columns_of_its_folders(tmp_path):
+    """As pandas writes it: `to_parquet(partition_cols=..)`, with a column that has no value on a day."""
+    folder = tmp_path / "daily"
+    rows = pyarrow.table({
+        "day": ["2024-01-01", "2024-01-01", "2024-01-02"],
+        "shop": ["a b", None, "c"],
+        "k": [1, 2, 3],
+        "note": [None, None, "x"],
+    })
+    pyarrow.parquet.write_to_dataset(rows.slice(0, 2).set_column(3, "note", pyarrow.nulls(2)), folder,
+                                     partition_cols=["day", "shop"])
+    pyarrow.parquet.write_to_dataset(rows.slice(2), folder, partition_cols=["day", "shop"])
+    wanted = [(1, None, "2024-01-01", "a b"), (2, None, "2024-01-01", None), (3, "x", "2024-01-02", "c")]
+    with Server(tmp_path / "data") as server:
+
+        def found(table):
+            select = f"select k, note, cast(day as varchar) as day, shop from {table} order by k"
+            return [tuple(row.values()) for row in server.query(select).to_pylist()]
+
+        terrace("load", folder, *place(server))
+        assert found("daily") == wanted
+        assert str(server.query("select day from daily").schema.field("day").type) == "date32[day]"
+        terrace("load", folder, "--table", "parts", "--resume", "--part-rows", "1", *place(server))
+        assert found("parts") == wanted
+        # Another day, on which nobody wrote a note.
+        day = tmp_path / "more"
+        pyarrow.parquet.write_to_dataset(
+            pyarrow.table({"day": ["2024-01-03"], "shop": ["d"], "k": [4], "note": pyarrow.nulls(1)}),
+            day, partition_cols=["day", "shop"])
+        terrace("load", day, "--table", "daily", "--append", *place(server))
+        assert found("daily") == [*wanted, (4, None, "2024-01-03", "d")]
+    terrace("load", folder, "--table", "local", "--data-dir", tmp_path / "local")
+    with Server(tmp_path / "local") as server:
+        assert server.query("select count(*) as n, count(shop) as s from local").to_pylist() == [{"n": 3, "s": 2}]
+
+
+def test_text_files_are_read_as_they_are_written(tmp_path):
+    excel = tmp_path / "excel.csv"
+    excel.write_bytes("\ufeffid;name;empty\r\n1;Köln, Rhein;\r\nNULL;NA;\r\n".encode())
+    with Server(tmp_path / "data") as server:
+        terrace("load", excel, *place(server))
+        assert server.query("select * from excel").to_pylist() == [
+            {"id": "1", "name": "Köln, Rhein", "empty": None}, {"id": "NULL", "name": "NA", "empty": None}
+        ]
+        terrace("load", excel, "--replace", "--null", "NULL", "--null", "NA", *place(server))
+        assert server.query("select * from excel order by id").to_pylist() == [
+            {"id": 1, "name": "Köln, Rhein", "empty": None}, {"id": None, "name": None, "empty": None}
+        ]
+        bare = tmp_path / "bare.csv"
+        bare.write_text("1#x\n2#y\n")
+        terrace("load", bare, "--delimiter", "#", "--header", "false", *place(server))
+        assert server.query("select column_2 from bare order by column_1")["column_2"].to_pylist() == ["x", "y"]
+        refused = terrace("load", bare, "--delimiter", "##", *place(server), check=False)
+        assert refused.returncode != 0 and "one ASCII character" in refused.stderr, refused.stderr
+        # An unfinished load goes on only with the options that it began with.
+        text = tmp_path / "text.csv"
+        text.write_text("id,name\n1,NA\n2,b\n" * 3)
+        broken = tmp_path / "broken.csv"
+        broken.write_text("id,name\n1,NA\n" + "2,b\n" * 30_000 + "x,y,z\n")
+        options = ["--resume", "--part-rows", "10000", *place(server)]
+        assert terrace("load", broken, *options, check=False).returncode != 0
+        refused = terrace("load", broken, "--null", "NA", *options, check=False)
+        assert refused.returncode != 0 and "null 'NA'" in refused.stderr, refused.stderr
+
+
+def test_an_address_that_asks_for_encryption_is_refused(tmp_path):
+    file = tmp_path / "t.csv"
+    file.write_text("id\n1\n")
+    with Server(tmp_path / "data") as server:
+        for url in f"grpc+tls://{server.flight}", f"https://{server.flight}":
+            refused = terrace("load", file, "--url", url, check=False)
+            assert refused.returncode != 0 and "TLS" in refused.stderr, refused.stderr
+            refused = terrace("sql", "select 1", "--url", url, check=False)
+            assert refused.returncode != 0 and "TLS" in refused.stderr, refused.stderr
+        refused = terrace("health", "--http-addr", f"https://{server.http}", check=False)
+        assert refused.returncode != 0 and "TLS" in refused.stderr, refused.stderr
+        assert terrace("health", "--http-addr", f"http://{server.http}").returncode == 0
+
+
 def metric(server, name):
     with urllib.request.urlopen(f"http://{server.http}/metrics") as answer:
         return float(re.search(rf"^{name} (\S+)$", answer.read().decode(), re.M).group(1))

@@ -10,6 +10,7 @@ from helpers import error_of, execute
 @pytest.fixture
 def orders(cursor, table):
     execute(cursor, f"CREATE TABLE {table} (id BIGINT NOT NULL, name VARCHAR, price DECIMAL(15, 2))")
+    execute(cursor, f"COMMENT ON COLUMN {table}.id IS 'the key'")
     return table
 
 
@@ -24,11 +25,15 @@ def test_objects_down_to_columns(connection, orders):
     assert len(tables) == 1
     catalog, schema, table = tables[0]
     assert catalog and schema
-    assert (table["table_name"], table["table_type"]) == (orders, "BASE TABLE")
+    assert (table["table_name"], table["table_type"]) == (orders, "TABLE")
     columns = {column["column_name"]: column for column in table["table_columns"]}
     assert list(columns) == ["id", "name", "price"]
     assert columns["id"]["xdbc_type_name"] == "BIGINT"
     assert columns["price"]["xdbc_type_name"] == "DECIMAL"
+    assert (columns["id"]["xdbc_nullable"], columns["id"]["xdbc_is_nullable"]) == (0, "NO")
+    assert (columns["name"]["xdbc_nullable"], columns["name"]["xdbc_is_nullable"]) == (1, "YES")
+    assert (columns["price"]["xdbc_column_size"], columns["price"]["xdbc_decimal_digits"]) == (15, 2)
+    assert columns["id"]["remarks"] == "the key"
 
 
 def test_table_filters(connection, orders):
@@ -42,6 +47,7 @@ def test_table_filters(connection, orders):
         ]
 
     assert names(table_name_filter=orders[:-1] + "_") == [orders]
+    assert orders in names(table_types_filter=["TABLE"])
     assert orders in names(table_types_filter=["BASE TABLE"])
     assert orders not in names(table_types_filter=["VIEW"])
     assert orders not in names(db_schema_filter="system")
@@ -59,13 +65,40 @@ def test_the_schema_of_a_table(connection, orders):
 
 
 def test_table_types(connection):
-    assert {"BASE TABLE", "VIEW"} <= set(connection.adbc_get_table_types())
+    assert {"TABLE", "VIEW"} <= set(connection.adbc_get_table_types())
 
 
 def test_driver_information(connection):
     info = connection.adbc_get_info()
     assert "terrace" in info["vendor_name"].lower()
     assert info["vendor_version"]
+
+
+def test_what_is_missing_is_not_found(connection, cursor):
+    for names in [{"table_name": "no_such_table"}, {"table_name": "t", "db_schema_filter": "no_such_schema"}]:
+        assert error_of(lambda names=names: connection.adbc_get_table_schema(**names)).status_code.name == "NOT_FOUND"
+    rows = pa.table({"k": [1]})
+    for mode in ["create", "append", "replace", "create_append"]:
+        error = error_of(
+            lambda mode=mode: cursor.adbc_ingest("t", rows, mode=mode, db_schema_name="no_such_schema")
+        )
+        assert error.status_code.name == "NOT_FOUND" and "no_such_schema" in str(error), str(error)
+    for sql in ["SELECT * FROM no_such_schema.t", "CREATE TABLE no_such_schema.t (k INT)", "DROP SCHEMA no_such_schema"]:
+        assert error_of(lambda sql=sql: execute(cursor, sql)).status_code.name == "NOT_FOUND"
+
+
+def test_options_of_the_session_keep_their_types(connection):
+    name = "adbc.flight.sql.session.option.datafusion.execution.batch_size"
+    options = connection.adbc_connection
+    options.set_options(**{name: 4096})
+    assert options.get_option_int(name) == 4096
+    options.set_options(**{name: "2048"})
+    assert options.get_option(name) == "2048"
+    flag = "adbc.flight.sql.session.optionbool.datafusion.optimizer.enable_topk_aggregation"
+    options.set_options(**{flag: "false"})
+    assert options.get_option(flag) == "false"
+    connection.adbc_current_db_schema = "public"
+    assert connection.adbc_current_db_schema == "public"
 
 
 def test_the_session_is_used_for_options(connection):

@@ -33,7 +33,7 @@ async fn tables_come_with_four_columns_or_five() {
     let four = tables(&mut client, CommandGetTables::default()).await;
     assert_eq!(four[0].num_columns(), 4);
     assert_eq!(column(&four, 2), ["orders", "recent", "tiers"]);
-    assert_eq!(column(&four, 3), ["BASE TABLE", "VIEW", "SYSTEM TABLE"]);
+    assert_eq!(column(&four, 3), ["TABLE", "VIEW", "SYSTEM TABLE"]);
 
     let five = tables(&mut client, CommandGetTables { include_schema: true, ..CommandGetTables::default() }).await;
     let bytes = five[0].column(4).as_binary::<i32>();
@@ -41,14 +41,22 @@ async fn tables_come_with_four_columns_or_five() {
     let schema = Schema::try_from(IpcMessage(bytes.value(0).to_vec().into())).unwrap();
     assert_eq!(schema.field(1).metadata()["ARROW:FLIGHT:SQL:TABLE_NAME"], "orders");
     assert_eq!(schema.field(1).data_type(), &arrow::datatypes::DataType::Utf8, "as the rows will leave");
-
-    let filtered = CommandGetTables {
-        db_schema_filter_pattern: Some("pub%".into()),
-        table_name_filter_pattern: Some("%e%".into()),
-        table_types: vec!["BASE TABLE".into(), "VIEW".into()],
-        ..CommandGetTables::default()
+    let nullability = |at: usize| {
+        let metadata = schema.field(at).metadata();
+        (metadata["XDBC_NULLABLE"].clone(), metadata["XDBC_IS_NULLABLE"].clone())
     };
-    assert_eq!(column(&tables(&mut client, filtered).await, 2), ["orders", "recent"]);
+    assert_eq!(nullability(0), ("0".to_owned(), "NO".to_owned()));
+    assert_eq!(nullability(1), ("1".to_owned(), "YES".to_owned()));
+
+    for name in ["TABLE", "BASE TABLE"] {
+        let filtered = CommandGetTables {
+            db_schema_filter_pattern: Some("pub%".into()),
+            table_name_filter_pattern: Some("%e%".into()),
+            table_types: vec![name.into(), "VIEW".into()],
+            ..CommandGetTables::default()
+        };
+        assert_eq!(column(&tables(&mut client, filtered).await, 2), ["orders", "recent"]);
+    }
     let filtered = CommandGetTables { table_name_filter_pattern: Some("_rders".into()), ..CommandGetTables::default() };
     assert_eq!(column(&tables(&mut client, filtered).await, 2), ["orders"]);
 }
@@ -62,7 +70,7 @@ async fn catalogs_schemas_and_table_types_are_sorted() {
     let info = client.get_db_schemas(CommandGetDbSchemas::default()).await.unwrap();
     assert_eq!(column(&fetch(&mut client, info).await.unwrap(), 1), ["public", "system"]);
     let info = client.get_table_types().await.unwrap();
-    assert_eq!(column(&fetch(&mut client, info).await.unwrap(), 0), ["BASE TABLE", "SYSTEM TABLE", "VIEW"]);
+    assert_eq!(column(&fetch(&mut client, info).await.unwrap(), 0), ["SYSTEM TABLE", "TABLE", "VIEW"]);
 }
 
 #[tokio::test]

@@ -43,7 +43,9 @@ async fn rows_come_with_the_schema_that_was_announced() {
 async fn empty_results_have_a_schema_and_odd_types_become_plain() {
     let harness = Harness::open().await;
     let mut client = harness.connect().await;
-    assert_eq!(rows(&query(&mut client, "empty").await.unwrap()), 0);
+    let empty = query(&mut client, "empty").await.unwrap();
+    assert_eq!((empty.len(), rows(&empty)), (1, 0), "one batch without rows");
+    assert_eq!(empty[0].num_columns(), 2);
 
     let batches = query(&mut client, "odd types").await.unwrap();
     assert_eq!(batches[0].column(0).as_string::<i32>().value(2), "a");

@@ -9,7 +9,7 @@ use super::{Client, Harness, act, eventually, query, rows, status};
 use crate::{
     Authentication, FlightOptions,
     proto::{
-        CloseSessionResult, GetSessionOptionsResult, SessionOptionValue, SetSessionOptionsRequest,
+        CloseSessionResult, GetSessionOptionsResult, OptionValue, SessionOptionValue, SetSessionOptionsRequest,
         SetSessionOptionsResult,
     },
 };
@@ -136,6 +136,23 @@ async fn session_options_are_set_read_and_refused() {
     assert_eq!(options["threads"].clone().into_text().as_deref(), Some("4"));
     assert!(set(&mut client, "threads", None).await.is_empty());
     assert!(harness.engine.options.lock().is_empty());
+}
+
+#[tokio::test]
+async fn session_options_keep_their_types() {
+    let harness = Harness::open().await;
+    let mut client = harness.connect().await;
+    let number = SessionOptionValue { value: Some(OptionValue::Integer(4)) };
+    let request = SetSessionOptionsRequest { session_options: [("threads".to_owned(), number.clone())].into() };
+    act(&mut client, "SetSessionOptions", request.encode_to_vec()).await.unwrap();
+    async fn get(client: &mut Client) -> HashMap<String, SessionOptionValue> {
+        let results = act(client, "GetSessionOptions", vec![]).await.unwrap();
+        GetSessionOptionsResult::decode(results[0].clone()).unwrap().session_options
+    }
+    assert_eq!(get(&mut client).await.into_values().collect::<Vec<_>>(), [number]);
+    // Set to something else meanwhile, as SQL does.
+    harness.engine.options.lock().values_mut().for_each(|value| *value = "5".to_owned());
+    assert_eq!(get(&mut client).await.into_values().collect::<Vec<_>>(), [SessionOptionValue::text("5".into())]);
 }
 
 #[tokio::test]

@@ -1,7 +1,8 @@
 //! COPY table FROM 'file': Parquet, CSV, JSON and Arrow files into a table, all or nothing.
 //!
 //! Columns are matched by name. Text files are read with the types of the table, so that `007` stays text where the
-//! column is text. COPY .. TO is DataFusion's, after a look at the path.
+//! column is text. Folders named `day=..` are columns ([`super::partitions`]). COPY .. TO is DataFusion's, after a look at
+//! the path.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -25,7 +26,7 @@ use super::registry::Ticket;
 use super::session::Session;
 use super::statement::Planned;
 use super::transaction::Transaction;
-use super::{Engine, SYSTEM_SCHEMA, ddl, parse};
+use super::{Engine, SYSTEM_SCHEMA, ddl, parse, partitions};
 use crate::error::{Error, ErrorKind, Result, missing_table};
 
 /// What makes a path a pattern.
@@ -52,18 +53,25 @@ impl Format {
     }
 }
 
+/// What could separate the fields of a file that seems to have one column.
+const DELIMITERS: [char; 4] = [';', '\t', '|', ','];
+/// What programs on Windows write at the start of a text file.
+const BYTE_ORDER_MARK: char = '\u{feff}';
+
 /// Options of COPY FROM.
 struct Options {
     format: Format,
     header: bool,
     delimiter: u8,
+    /// Texts that are null, like the empty field.
+    nulls: Vec<String>,
 }
 
 impl Options {
     fn new(copy: &CopyFrom) -> Result<Self> {
         let extension = Path::new(&copy.location).extension().and_then(|e| e.to_str()).unwrap_or_default();
         let mut format = Format::named(extension);
-        let (mut header, mut delimiter) = (None, None);
+        let (mut header, mut delimiter, mut nulls) = (None, None, Vec::new());
         for (name, value) in &copy.options {
             let bad = |wanted: &str| Error::invalid(format!("COPY option {name} takes {wanted}, not '{value}'"));
             match name.as_str() {
@@ -82,9 +90,10 @@ impl Options {
                     _ if value == "\\t" => delimiter = Some(b'\t'),
                     _ => return Err(bad("one character")),
                 },
+                "null" => nulls.push(value.clone()),
                 _ => {
                     return Err(Error::invalid(format!(
-                        "COPY option '{name}' does not exist; there are format, header, delimiter"
+                        "COPY option '{name}' does not exist; there are format, header, delimiter, null"
                     )));
                 }
             }
@@ -95,7 +104,13 @@ impl Options {
                 copy.location
             ))
         })?;
-        Ok(Self { format, header: header.unwrap_or(true), delimiter: delimiter.unwrap_or(b',') })
+        let usual = if extension.eq_ignore_ascii_case("tsv") { b'\t' } else { b',' };
+        Ok(Self { format, header: header.unwrap_or(true), delimiter: delimiter.unwrap_or(usual), nulls })
+    }
+
+    fn null_regex(&self) -> Option<String> {
+        let texts: Vec<String> = self.nulls.iter().map(|text| regex::escape(text)).collect();
+        (!texts.is_empty()).then(|| format!("^(?:|{})$", texts.join("|")))
     }
 }
 
@@ -172,8 +187,10 @@ pub(super) async fn copy_from(
         return Err(Error::new(ErrorKind::NotFound, format!("there is no file or folder {location} on the server")));
     }
     let context = SessionContext::new_with_state(snapshot.state());
-    let plan = read(&context, &location, &options, &table, &copy.columns).await?;
-    let plan = renamed(plan, &copy.columns)?;
+    // Columns that are listed are those of the files, by position.
+    let folders = if copy.columns.is_empty() { partitions::names(Path::new(&location))? } else { Vec::new() };
+    let plan = read(&context, &location, &options, (&table, &copy.columns), &folders).await?;
+    let plan = partitions::typed(renamed(plan, &copy.columns)?, &folders, &table)?;
     load(engine, ticket, Planned { snapshot, plan, target: None }, Target::Existing(table, transaction)).await
 }
 
@@ -181,27 +198,30 @@ async fn read(
     context: &SessionContext,
     location: &str,
     options: &Options,
-    table: &Table,
-    columns: &[String],
+    (table, columns): (&Table, &[String]),
+    folders: &[String],
 ) -> Result<LogicalPlan> {
+    let folders = partitions::as_text(folders);
     let extension =
         Path::new(location).extension().and_then(|e| e.to_str()).map(|e| format!(".{e}")).unwrap_or_default();
     let frame = match options.format {
         Format::Parquet => {
             SoundFiles::check_for(&context.state(), location).await?;
-            context.read_parquet(location, ParquetReadOptions::default().file_extension(&extension)).await?
+            let read = ParquetReadOptions::default().file_extension(&extension).table_partition_cols(folders);
+            context.read_parquet(location, read).await?
         }
-        Format::Arrow => read_arrow(context, location, &extension).await?,
+        Format::Arrow => read_arrow(context, location, &extension, folders).await?,
         Format::Json => {
             let read = JsonReadOptions::default().file_extension(&extension);
             let found = found_columns(context, location, &read).await?;
             let typed = typed_columns(table, &found, &[])?;
-            context.read_json(location, read.schema(&typed)).await?
+            context.read_json(location, read.schema(&typed).table_partition_cols(folders)).await?
         }
         Format::Csv => {
             let read = CsvReadOptions::new()
                 .has_header(options.header)
                 .delimiter(options.delimiter)
+                .null_regex(options.null_regex())
                 .file_extension(&extension);
             let found = found_columns(context, location, &read).await?;
             let given: Vec<String> = match (columns.is_empty(), options.header) {
@@ -211,18 +231,23 @@ async fn read(
                 (true, false) => table.schema().fields().iter().map(|f| f.name().clone()).collect(),
             };
             let typed = typed_columns(table, &found, &given)?;
-            context.read_csv(location, read.schema(&typed)).await?
+            context.read_csv(location, read.schema(&typed).table_partition_cols(folders)).await?
         }
     };
     Ok(frame.into_unoptimized_plan())
 }
 
 /// The rows of Arrow files, by the format that the engine put in place of DataFusion's.
-async fn read_arrow(context: &SessionContext, location: &str, extension: &str) -> Result<DataFrame> {
+async fn read_arrow(
+    context: &SessionContext,
+    location: &str,
+    extension: &str,
+    folders: Vec<(String, DataType)>,
+) -> Result<DataFrame> {
     let state = context.state();
     let format = state.get_file_format_factory("arrow").map(|factory| factory.default());
     let format = format.ok_or_else(|| Error::new(ErrorKind::Internal, "Arrow files are not registered"))?;
-    let options = ListingOptions::new(format).with_file_extension(extension);
+    let options = ListingOptions::new(format).with_file_extension(extension).with_table_partition_cols(folders);
     let config = ListingTableConfig::new(ListingTableUrl::parse(location)?).with_listing_options(options);
     let table = ListingTable::try_new(config.infer_schema(&state).await?)?;
     Ok(context.read_table(Arc::new(table))?)
@@ -247,8 +272,17 @@ fn typed_columns(table: &Table, found: &Schema, given: &[String]) -> Result<Sche
             given.join(", ")
         )));
     }
+    if let ([only], []) = (found.fields().as_ref(), given)
+        && table.schema().column_with_name(only.name()).is_none()
+        && let Some(delimiter) = DELIMITERS.iter().find(|delimiter| only.name().contains(**delimiter))
+    {
+        let (name, delimiter) = (only.name(), delimiter.escape_default());
+        return Err(Error::invalid(format!(
+            "the file seems to have one column '{name}'; say what separates its columns, for example DELIMITER '{delimiter}'"
+        )));
+    }
     let fields = found.fields().iter().enumerate().map(|(index, field)| {
-        let name = given.get(index).unwrap_or(field.name());
+        let name = given.get(index).map_or_else(|| field.name().trim_start_matches(BYTE_ORDER_MARK), String::as_str);
         let columns = table.schema().fields();
         let column = columns
             .iter()

@@ -32,8 +32,9 @@ pub(super) fn with_even_sorts(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn Ex
         if sort.fetch().is_some() || !has_views(&input.schema()) || input.is::<EvenBatchesExec>() {
             return Ok(Transformed::no(node));
         }
-        let even = Arc::new(EvenBatchesExec { input: Arc::clone(input) });
-        Ok(Transformed::yes(node.with_new_children(vec![even])?))
+        let even: Arc<dyn ExecutionPlan> = Arc::new(EvenBatchesExec { input: Arc::clone(input) });
+        let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
+        Ok(Transformed::yes(node.replace_children(vec![even], options)?))
     })
     .data()
 }

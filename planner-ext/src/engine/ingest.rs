@@ -83,7 +83,8 @@ impl Engine {
     /// Stores all rows of `rows`, or none, and returns their number. Works on the CPU runtime; dropping the future aborts.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] names every column that does not fit.
+    /// [`ErrorKind::AlreadyExists`] names every column that does not fit those of an existing table, and
+    /// [`ErrorKind::InvalidArgument`] a value that does not.
     pub async fn ingest(
         self: &Arc<Self>,
         session: &Arc<Session>,
@@ -139,8 +140,13 @@ async fn ingest(
     // Columns that do not fit are named before the first row is asked for.
     let definition = target.definition();
     let filled = defaults::fill(snapshot.template(), input.clone(), &definition)?;
-    RowAdapter::new(&name.to_string(), filled.schema().as_arrow(), &definition.schema)?;
     let creates = matches!(target, Target::New { .. });
+    let fits = RowAdapter::new(&name.to_string(), filled.schema().as_arrow(), &definition.schema);
+    fits.map_err(|error| match creates {
+        true => error,
+        // As ADBC wants it (adbc.h, ADBC_INGEST_OPTION_MODE_APPEND): a table of another shape is there already.
+        false => Error::new(ErrorKind::AlreadyExists, error.message()),
+    })?;
     let done = load(engine, ticket, Planned { snapshot, plan: input, target: None }, target).await;
     if let Some(transaction) = transaction.filter(|_| creates) {
         transaction.define()?;

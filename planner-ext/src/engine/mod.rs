@@ -47,6 +47,7 @@ mod optimize;
 mod parameters;
 mod parquet_files;
 mod parse;
+mod partitions;
 mod prepare;
 mod recursion;
 mod registry;

@@ -141,7 +141,8 @@ impl Session {
     }
 
     /// Sets an option, or returns it to its default with `None`. Also takes `catalog` and `schema`.
-    /// Errors: [`ErrorKind::InvalidArgument`] for a bad value, [`ErrorKind::PermissionDenied`] for an option that users may not set.
+    /// Errors: [`ErrorKind::InvalidArgument`] for a bad value, [`ErrorKind::NotFound`] for an option, a schema or a catalog
+    /// that does not exist, [`ErrorKind::PermissionDenied`] for an option that users may not set.
     pub fn set_option(&self, name: &str, value: Option<&str>) -> Result<()> {
         let name = name.trim().to_ascii_lowercase();
         let full = match name.as_str() {
@@ -150,7 +151,8 @@ impl Session {
                     None => Ok(()),
                     Some(v) if v.eq_ignore_ascii_case(CATALOG) => Ok(()),
                     Some(v) => {
-                        Err(Error::invalid(format!("catalog '{v}' does not exist; the only one is '{CATALOG}'")))
+                        let message = format!("catalog '{v}' does not exist; the only one is '{CATALOG}'");
+                        Err(Error::new(ErrorKind::NotFound, message))
                     }
                 };
             }
@@ -159,6 +161,9 @@ impl Session {
             other => other,
         };
         if !ALLOWED.iter().any(|a| full == *a || (a.ends_with(['.', '_']) && full.starts_with(a))) {
+            if !full.starts_with("datafusion.") {
+                self.default_of(full)?;
+            }
             return Err(Error::new(
                 ErrorKind::PermissionDenied,
                 format!("option '{full}' cannot be set in a session; these can: {}", ALLOWED.join(", ")),
@@ -194,7 +199,8 @@ impl Session {
         let entries = self.engine.base.config().options().entries();
         let found = entries.into_iter().find(|e| e.key == name);
         found.map(|e| e.value).ok_or_else(|| {
-            Error::invalid(format!("option '{name}' does not exist; SHOW ALL lists the options there are"))
+            let message = format!("option '{name}' does not exist; SHOW ALL lists the options there are");
+            Error::new(ErrorKind::NotFound, message)
         })
     }
 }

@@ -257,13 +257,20 @@ fn sql_type(data_type: &DataType) -> String {
     name.to_owned()
 }
 
-/// Reads `ARROW('type')`, for types that SQL has no name for.
+/// Reads `ARROW('type')`, for types that SQL has no name for, and names of types that the planner does not know.
 #[derive(Debug)]
 pub(super) struct ArrowTypes;
 
 impl TypePlanner for ArrowTypes {
     fn plan_type_field(&self, sql_type: &SqlType) -> Result<Option<FieldRef>, DataFusionError> {
-        let SqlType::Custom(name, arguments) = sql_type else { return Ok(None) };
+        let (name, arguments) = match sql_type {
+            SqlType::Custom(name, arguments) => (name, arguments),
+            // The length says nothing, as that of VARCHAR.
+            SqlType::Varbinary(_) | SqlType::Blob(_) => {
+                return Ok(Some(Arc::new(Field::new("", DataType::Binary, true))));
+            }
+            _ => return Ok(None),
+        };
         if !name.to_string().eq_ignore_ascii_case("arrow") {
             return Ok(None);
         }

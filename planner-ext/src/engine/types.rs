@@ -1,8 +1,9 @@
 //! Types of columns as tables store them, and casts of rows to the columns of a table.
 //!
 //! Strings and binaries are stored as views and dictionaries hydrated, at any depth, so that a table does not depend on
-//! how its first client encoded rows.
+//! how its first client encoded rows. What has no type, because all of its first values are null, is stored as text.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, RecordBatchOptions};
@@ -15,11 +16,14 @@ use super::rewrite::SOURCE_MARK;
 use crate::error::{Error, Result};
 use crate::scan::ROW_COLUMN;
 
+/// Bytes that clients may say of the columns of a table; each of its files repeats them.
+const METADATA_BYTES: usize = 1 << 20;
+
 /// The type in which a column is stored.
 pub(crate) fn stored_type(data_type: &DataType) -> DataType {
     let field = |f: &FieldRef| -> FieldRef { Arc::new(stored_field(f)) };
     match data_type {
-        DataType::Utf8 | DataType::LargeUtf8 => DataType::Utf8View,
+        DataType::Utf8 | DataType::LargeUtf8 | DataType::Null => DataType::Utf8View,
         DataType::Binary | DataType::LargeBinary => DataType::BinaryView,
         DataType::Dictionary(_, value) => stored_type(value),
         DataType::RunEndEncoded(_, values) => stored_type(values.data_type()),
@@ -32,7 +36,15 @@ pub(crate) fn stored_type(data_type: &DataType) -> DataType {
 }
 
 fn stored_field(field: &Field) -> Field {
-    Field::new(field.name(), stored_type(field.data_type()), field.is_nullable())
+    let nullable = field.is_nullable() || field.data_type() == &DataType::Null;
+    Field::new(field.name(), stored_type(field.data_type()), nullable).with_metadata(kept(field.metadata()))
+}
+
+/// What clients say of a column, such as the name of an extension type. Not what a server told them of the column they
+/// read, nor what looks like our own.
+fn kept(metadata: &HashMap<String, String>) -> HashMap<String, String> {
+    let foreign = |key: &str| ["ARROW:FLIGHT:SQL:", "XDBC_", "terrace."].iter().any(|prefix| key.starts_with(prefix));
+    metadata.iter().filter(|(key, _)| !foreign(key)).map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
 /// Refuses names that no column may have.
@@ -50,9 +62,6 @@ pub(super) fn check_column_name(name: &str) -> Result<()> {
 pub(crate) fn stored_schema(schema: &Schema, primary_key: &[String]) -> Result<SchemaRef> {
     let mut fields = Vec::with_capacity(schema.fields().len());
     for field in schema.fields() {
-        if field.data_type() == &DataType::Null {
-            return Err(Error::invalid(format!("column '{}' has no type; give it one with CAST", field.name())));
-        }
         check_column_name(field.name())?;
         let stored = stored_field(field);
         let nullable = stored.is_nullable() && !primary_key.contains(stored.name());
@@ -61,7 +70,15 @@ pub(crate) fn stored_schema(schema: &Schema, primary_key: &[String]) -> Result<S
     if fields.is_empty() {
         return Err(Error::invalid("a table needs at least one column"));
     }
-    Ok(Arc::new(Schema::new(fields)))
+    let schema = Schema::new(fields);
+    let metadata = schema.flattened_fields().into_iter().flat_map(|field| field.metadata());
+    let bytes: usize = metadata.map(|(key, value)| key.len() + value.len()).sum();
+    if bytes > METADATA_BYTES {
+        return Err(Error::invalid(format!(
+            "the columns have {bytes} bytes of metadata, {METADATA_BYTES} are the limit; leave some out"
+        )));
+    }
+    Ok(Arc::new(schema))
 }
 
 /// How the columns of incoming rows become those of a table: by name, with casts that lose nothing.

@@ -4,7 +4,11 @@
 //! bulk ingest, a data directory by the same call of the engine in this process. Both sort by the clustering columns and
 //! store all of a table or nothing. With `--resume` the rows go there in parts ([`resume`]).
 
+mod columns;
+mod csv;
+mod files;
 mod manifest;
+mod partitions;
 mod parts;
 mod progress;
 mod resume;
@@ -16,7 +20,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use arrow::array::{Array, AsArray, RecordBatch};
-use arrow::datatypes::DataType;
+use arrow::datatypes::{DataType, SchemaRef};
 use futures::StreamExt;
 use terrace_planner_ext::ErrorKind;
 use tokio::sync::{mpsc, oneshot};
@@ -26,6 +30,8 @@ use crate::client::{Client, Connection, Mode};
 use crate::config::{self, Config, Given};
 use crate::error::{Error, Result};
 use crate::instance::Instance;
+use columns::{filled, has_untyped, with_text};
+use csv::CsvOptions;
 use progress::Progress;
 use source::Source;
 pub use target::Target;
@@ -61,6 +67,8 @@ pub struct Options {
     /// Rows of a part; for tests
     #[arg(long, value_name = "ROWS", default_value_t = parts::PART_ROWS, hide = true, requires = "resume")]
     part_rows: u64,
+    #[command(flatten)]
+    csv: CsvOptions,
     /// Load into this data directory instead of a server; no server may have it open
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
@@ -77,7 +85,10 @@ pub fn run(options: &Options) -> Result<()> {
     }
     let mut sources = Vec::new();
     for text in &options.sources {
-        sources.extend(source::find(text, options.table.as_deref())?);
+        sources.extend(source::find(text, options.table.as_deref(), &options.csv)?);
+    }
+    if options.table.is_some() {
+        share_types(&mut sources);
     }
     if options.resume && options.table.is_some() {
         // One table appears once, with the rows of all of them.
@@ -123,9 +134,24 @@ pub fn run(options: &Options) -> Result<()> {
     instance.map_or(Ok(()), |instance| instance.flush())
 }
 
+/// Gives what has no type in one source of a table the type that another one knows.
+fn share_types(sources: &mut [Source]) {
+    let known: Vec<SchemaRef> = sources.iter().map(|source| Arc::clone(&source.schema)).collect();
+    for source in sources {
+        source.schema = known.iter().fold(Arc::clone(&source.schema), |schema, other| filled(&schema, other));
+    }
+}
+
 /// Loads one table with progress on stderr; returns the rows.
-pub async fn load(target: &mut Target, source: Source, mode: Mode) -> Result<u64> {
+pub async fn load(target: &mut Target, mut source: Source, mode: Mode) -> Result<u64> {
     check_clustering(&source)?;
+    if mode == Mode::Append
+        && has_untyped(&source.schema)
+        && let Some(table) = target.columns(&source.table).await?
+    {
+        source.schema = filled(&source.schema, &table);
+    }
+    source.schema = with_text(&source.schema);
     let progress = Arc::new(Progress::start(&source.table, source.rows));
     let (table, options) = (source.table.clone(), cluster_option(&source.cluster_by));
     let schema = Arc::clone(&source.schema);
@@ -141,7 +167,10 @@ pub async fn load(target: &mut Target, source: Source, mode: Mode) -> Result<u64
         Ok(rows) => progress.finish(*rows),
         Err(_) => progress.abandon(),
     }
-    outcome.map_err(|error| if exists(&error) { Error::Usage(format!("{error}; {HOW_TO_ADD}")) } else { error })
+    outcome.map_err(|error| match mode == Mode::Create && exists(&error) {
+        true => Error::Usage(format!("{error}; {HOW_TO_ADD}")),
+        false => error,
+    })
 }
 
 fn check_clustering(source: &Source) -> Result<()> {

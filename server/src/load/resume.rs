@@ -23,7 +23,7 @@ use super::manifest::Manifest;
 use super::parts::Parts;
 use super::progress::Progress;
 use super::source::Source;
-use super::target::Target;
+use super::target::{Target, sql_name};
 use super::{HOW_TO_ADD, cluster_option, read_ahead};
 use crate::client::{Mode, split_name};
 use crate::error::{Error, Result};
@@ -44,8 +44,9 @@ struct Loading {
 
 /// Loads one table in parts of `part_rows` rows, or goes on with that; returns the rows it has then. `None` when it was
 /// complete already.
-pub async fn load(target: &mut Target, source: Source, mode: Mode, part_rows: u64) -> Result<Option<u64>> {
+pub async fn load(target: &mut Target, mut source: Source, mode: Mode, part_rows: u64) -> Result<Option<u64>> {
     super::check_clustering(&source)?;
+    source.schema = super::with_text(&source.schema);
     let (schema, table) = split_name(&source.table);
     let (schema, staging) = (schema.unwrap_or_else(|| "public".to_owned()), format!("{table}{SUFFIX}"));
     let loading = Loading { schema, table, staging, manifest: Manifest::of(&source)? };
@@ -97,8 +98,7 @@ impl Loading {
 
     /// The name of one of its tables in SQL.
     fn sql_name(&self, table: &str) -> String {
-        let quoted = |name: &str| format!("\"{}\"", name.replace('"', "\"\""));
-        format!("{}.{}", quoted(&self.schema), quoted(table))
+        sql_name(Some(&self.schema), table)
     }
 
     /// True when the table is there and this load made it.

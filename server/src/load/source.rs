@@ -1,28 +1,20 @@
 //! What can be loaded: files by their ending, folders of them, generated TPC-H.
 //!
 //! A source becomes one table (TPC-H: eight). All its files are read in order of their names, by column name, with the
-//! schema of the first one.
+//! columns of the first one and those that its folders name. What has no type there, others may know ([`super::columns`]).
 
-use std::fs::File;
-use std::io::{BufReader, Seek};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
-use arrow::array::{RecordBatch, RecordBatchReader};
-use arrow::compute::{CastOptions, cast_with_options};
-use arrow::datatypes::SchemaRef;
-use arrow::error::ArrowError;
-use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
-use terrace_planner_ext::engine::check_parquet;
+use arrow::array::RecordBatch;
+use arrow::datatypes::{Schema, SchemaRef};
 
+use super::columns::{filled, fit, has_untyped};
+use super::csv::{self, CsvOptions};
+use super::files::{ENDINGS, collect, is_text, open, row_count};
+use super::partitions::{self, DataFile};
 use crate::error::{Error, Result};
-use crate::memory::Limit;
 use crate::tpch;
-
-const BATCH_ROWS: usize = 65_536;
-/// Rows of a CSV file that decide its columns' types.
-const INFER_ROWS: usize = 20_000;
-const ENDINGS: &str = ".parquet, .csv, .tsv, .arrow, .ipc, .feather, .arrows";
 
 /// One table to load.
 #[derive(Debug)]
@@ -31,7 +23,7 @@ pub struct Source {
     pub table: String,
     /// Columns it is clustered by unless the user says otherwise.
     pub cluster_by: Vec<String>,
-    /// Columns of the rows.
+    /// Columns of the rows. Those that are null in all files may have no type.
     pub schema: SchemaRef,
     /// Rows, where known beforehand; of a generated `lineitem` about that many.
     pub rows: Option<u64>,
@@ -40,20 +32,12 @@ pub struct Source {
 
 #[derive(Debug)]
 enum From {
-    Files(Vec<PathBuf>),
+    Files(Vec<DataFile>, CsvOptions),
     Tpch(tpch::Table, f64),
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Parquet,
-    Csv(u8),
-    IpcFile,
-    IpcStream,
-}
-
 /// What `text` names: a file, a folder, or `tpch:SF`. `table` replaces the name made from it.
-pub fn find(text: &str, table: Option<&str>) -> Result<Vec<Source>> {
+pub fn find(text: &str, table: Option<&str>, csv: &CsvOptions) -> Result<Vec<Source>> {
     if let Some(scale) = text.strip_prefix("tpch:") {
         let scale = tpch::parse_scale(scale).map_err(Error::Usage)?;
         if table.is_some() {
@@ -70,13 +54,30 @@ pub fn find(text: &str, table: Option<&str>) -> Result<Vec<Source>> {
     } else {
         files.push(path.to_owned());
     }
-    let Some(first) = files.first() else {
+    let files: Vec<DataFile> = files.into_iter().map(|file| DataFile::new(file, path)).collect();
+    if files.is_empty() {
         return Err(Error::file(path, format!("the folder has no file that can be loaded ({ENDINGS})")));
-    };
-    let schema = open(first, None, &mut 0)?.schema();
-    let rows = files.iter().map(|file| row_count(file)).sum::<Option<u64>>();
+    }
+    let schema = columns(&files, csv)?;
+    let rows = files.iter().map(|file| row_count(&file.path)).sum::<Option<u64>>();
     let table = table.map_or_else(|| name_from(path), |name| Ok(name.to_owned()))?;
-    Ok(vec![Source { table, cluster_by: Vec::new(), schema, rows, rows_from: From::Files(files) }])
+    Ok(vec![Source { table, cluster_by: Vec::new(), schema, rows, rows_from: From::Files(files, csv.clone()) }])
+}
+
+/// The columns of the first file, with the types that later ones know, and then those that folders name.
+fn columns(files: &[DataFile], csv: &CsvOptions) -> Result<SchemaRef> {
+    let mut own = Arc::new(Schema::empty());
+    for (index, file) in files.iter().enumerate() {
+        if index > 0 && !has_untyped(&own) {
+            break;
+        }
+        let found = open(&file.path, csv, None, &mut 0)?.schema();
+        own = if index == 0 { found } else { filled(&own, &found) };
+    }
+    let named = partitions::fields(files);
+    let more = named.into_iter().filter(|field| own.column_with_name(field.name()).is_none());
+    let fields: Vec<_> = own.fields().iter().cloned().chain(more).collect();
+    Ok(Arc::new(Schema::new_with_metadata(fields, own.metadata().clone())))
 }
 
 /// One table of TPC-H.
@@ -98,7 +99,8 @@ impl Source {
         let mut all = sources.next()?;
         for next in sources {
             all.rows = all.rows.zip(next.rows).map(|(a, b)| a + b);
-            if let (From::Files(files), From::Files(more)) = (&mut all.rows_from, next.rows_from) {
+            all.schema = filled(&all.schema, &next.schema);
+            if let (From::Files(files, _), From::Files(more, _)) = (&mut all.rows_from, next.rows_from) {
                 files.extend(more);
             }
         }
@@ -107,16 +109,17 @@ impl Source {
 
     /// What tells it from others, and from itself after a change: files with their sizes and times, or what is generated.
     pub fn identity(&self) -> Result<Vec<String>> {
-        let of_file = |file: &PathBuf| {
+        let of_file = |file: &Path, csv: &CsvOptions| {
             let failed = |e: std::io::Error| Error::file(file, format!("cannot read it: {e}"));
             let (path, meta) = (std::path::absolute(file).map_err(failed)?, std::fs::metadata(file).map_err(failed)?);
             let modified = meta.modified().map_err(failed)?.duration_since(std::time::UNIX_EPOCH);
             let (bytes, modified_us) = (meta.len(), modified.map_or(0, |since| since.as_micros()));
-            Ok(format!("{}, {bytes} bytes, changed {modified_us}", path.display()))
+            let options = if is_text(file) { csv.words() } else { String::new() };
+            Ok(format!("{}, {bytes} bytes, changed {modified_us}{options}", path.display()))
         };
         match &self.rows_from {
             From::Tpch(table, scale) => Ok(vec![format!("tpch:{scale} {}", table.name)]),
-            From::Files(files) => files.iter().map(of_file).collect(),
+            From::Files(files, csv) => files.iter().map(|file| of_file(&file.path, csv)).collect(),
         }
     }
 
@@ -139,17 +142,18 @@ impl Source {
                     }
                 }
             }
-            From::Files(files) => {
+            From::Files(files, options) => {
                 for file in files {
-                    if let Some(rows) = Some(skip).filter(|skip| *skip > 0).and_then(|_| row_count(file))
+                    let path = &file.path;
+                    if let Some(rows) = Some(skip).filter(|skip| *skip > 0).and_then(|_| row_count(path))
                         && rows <= skip
                     {
                         skip -= rows;
                         continue;
                     }
-                    for batch in open(file, Some(&self.schema), &mut skip)? {
-                        let batch = rest(batch.map_err(|e| Error::file(file, e))?, &mut skip);
-                        let batch = fit(&batch, &self.schema).map_err(|message| Error::file(file, message))?;
+                    for batch in open(path, options, Some(&self.schema), &mut skip)? {
+                        let batch = rest(batch.map_err(|e| Error::file(path, csv::explained(&e)))?, &mut skip);
+                        let batch = fit(&batch, file, &self.schema).map_err(|message| Error::file(path, message))?;
                         if !take(batch) {
                             return Ok(());
                         }
@@ -162,132 +166,6 @@ impl Source {
             more => Err(Error::Usage(format!("the source has {more} rows less than were loaded from it before"))),
         }
     }
-}
-
-/// Columns by name, cast where the types differ, in the order of `schema`.
-fn fit(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch, String> {
-    if batch.num_columns() != schema.fields().len() {
-        let count = schema.fields().len();
-        return Err(format!("it has {} columns, the first file has {count}", batch.num_columns()));
-    }
-    let columns = schema.fields().iter().map(|field| {
-        let column = batch
-            .column_by_name(field.name())
-            .ok_or_else(|| format!("it has no column '{}', which the first file has", field.name()))?;
-        if column.data_type() == field.data_type() {
-            return Ok(Arc::clone(column));
-        }
-        // A value that does not fit is an error, neither a null nor another value.
-        let options = CastOptions { safe: false, ..CastOptions::default() };
-        let failed = |e: ArrowError| format!("column '{}': {e}", field.name());
-        let there = cast_with_options(column, field.data_type(), &options).map_err(failed)?;
-        let back = cast_with_options(&there, column.data_type(), &options).map_err(failed)?;
-        if back.as_ref() != column.as_ref() {
-            let (name, from, to) = (field.name(), column.data_type(), field.data_type());
-            return Err(format!(
-                "column '{name}' is {from} here and {to} in the first file, which cannot hold its values"
-            ));
-        }
-        Ok(there)
-    });
-    let columns = columns.collect::<Result<Vec<_>, String>>()?;
-    RecordBatch::try_new(Arc::clone(schema), columns).map_err(|e| e.to_string())
-}
-
-/// Files below `folder` that can be loaded; hidden ones and those starting with an underscore are not data.
-fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
-    let failed = |e: std::io::Error| Error::file(folder, format!("cannot read it: {e}"));
-    for entry in std::fs::read_dir(folder).map_err(failed)? {
-        let entry = entry.map_err(failed)?;
-        let name = entry.file_name();
-        if name.to_string_lossy().starts_with(['.', '_']) {
-            continue;
-        }
-        if entry.file_type().map_err(failed)?.is_dir() {
-            collect(&entry.path(), files)?;
-        } else if kind(&entry.path()).is_some() {
-            files.push(entry.path());
-        }
-    }
-    Ok(())
-}
-
-fn kind(path: &Path) -> Option<Kind> {
-    match path.extension()?.to_str()?.to_ascii_lowercase().as_str() {
-        "parquet" | "pq" => Some(Kind::Parquet),
-        "csv" => Some(Kind::Csv(b',')),
-        "tsv" => Some(Kind::Csv(b'\t')),
-        "arrow" | "ipc" | "feather" => Some(Kind::IpcFile),
-        "arrows" => Some(Kind::IpcStream),
-        _ => None,
-    }
-}
-
-fn row_count(path: &Path) -> Option<u64> {
-    if kind(path)? != Kind::Parquet {
-        return None;
-    }
-    let reader = open_parquet(path, File::open(path).ok()?).ok()?;
-    u64::try_from(reader.metadata().file_metadata().num_rows()).ok()
-}
-
-/// A reader of a file. Rows that it goes past by itself are taken from `skip`.
-fn open(path: &Path, schema: Option<&SchemaRef>, skip: &mut u64) -> Result<Box<dyn RecordBatchReader + Send>> {
-    let Some(kind) = kind(path) else {
-        return Err(Error::file(path, format!("the ending says nothing of its format; known are {ENDINGS}")));
-    };
-    let file = File::open(path).map_err(|e| Error::file(path, format!("cannot open it: {e}")))?;
-    match kind {
-        Kind::Parquet => {
-            let builder = open_parquet(path, file)?;
-            let groups = builder.metadata().row_groups().iter().map(|group| group.num_rows().unsigned_abs());
-            let (mut past, mut kept) = (0, Vec::new());
-            for (index, rows) in groups.enumerate() {
-                match kept.is_empty() && past + rows <= *skip {
-                    true => past += rows,
-                    false => kept.push(index),
-                }
-            }
-            *skip -= past;
-            let reader = builder.with_batch_size(BATCH_ROWS).with_row_groups(kept).build();
-            Ok(Box::new(reader.map_err(|e| Error::file(path, e))?))
-        }
-        Kind::Csv(delimiter) => open_csv(path, file, delimiter, schema),
-        Kind::IpcFile | Kind::IpcStream => {
-            // Half of what there is: a file says of itself how much it decompresses to.
-            let most = Limit::detect().bytes / 2;
-            let limits = terrace_ipc::Limits { message_bytes: most, expanded_bytes: most, account: None };
-            let reader = terrace_ipc::FileReader::open(file, None, None, limits);
-            Ok(Box::new(reader.map_err(|e| Error::file(path, e))?.into_arrow()))
-        }
-    }
-}
-
-/// The library believes what a file says of itself, so that is looked at first.
-fn open_parquet(path: &Path, file: File) -> Result<ParquetRecordBatchReaderBuilder<File>> {
-    check_parquet(&file).map_err(|why| Error::file(path, why))?;
-    ParquetRecordBatchReaderBuilder::try_new(file).map_err(|e| Error::file(path, e))
-}
-
-fn open_csv(
-    path: &Path,
-    mut file: File,
-    delimiter: u8,
-    schema: Option<&SchemaRef>,
-) -> Result<Box<dyn RecordBatchReader + Send>> {
-    let failed = |e: ArrowError| Error::file(path, e);
-    let schema = match schema {
-        Some(schema) => Arc::clone(schema),
-        None => {
-            let format = arrow::csv::reader::Format::default().with_header(true).with_delimiter(delimiter);
-            let (schema, _) = format.infer_schema(BufReader::new(&file), Some(INFER_ROWS)).map_err(failed)?;
-            file.rewind().map_err(|e| Error::file(path, e))?;
-            Arc::new(schema)
-        }
-    };
-    let builder =
-        arrow::csv::ReaderBuilder::new(schema).with_header(true).with_delimiter(delimiter).with_batch_size(BATCH_ROWS);
-    Ok(Box::new(builder.build(file).map_err(failed)?))
 }
 
 /// The name of a table from that of a file: lower case, letters, digits and underscores.
@@ -305,9 +183,49 @@ fn name_from(path: &Path) -> Result<String> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use std::fs::File;
+
+    use arrow::array::{AsArray, ListArray};
+    use arrow::datatypes::{DataType, Field, Int64Type};
+
+    use super::super::columns::with_text;
+    use super::super::csv::INFER_ROWS;
     use super::*;
-    use arrow::array::AsArray;
-    use arrow::datatypes::DataType;
+
+    fn find(text: &str, table: Option<&str>) -> Result<Vec<Source>> {
+        super::find(text, table, &CsvOptions::default())
+    }
+
+    /// A file with what `columns` has.
+    fn parquet(path: &Path, columns: Vec<(&str, arrow::array::ArrayRef)>) {
+        let batch = RecordBatch::try_from_iter_with_nullable(columns.into_iter().map(|(n, c)| (n, c, true))).unwrap();
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        let mut writer =
+            parquet::arrow::ArrowWriter::try_new(File::create(path).unwrap(), batch.schema(), None).unwrap();
+        writer.write(&batch).unwrap();
+        writer.close().unwrap();
+    }
+
+    fn longs(values: &[i64]) -> arrow::array::ArrayRef {
+        Arc::new(arrow::array::Int64Array::from(values.to_vec()))
+    }
+
+    /// All rows of a source as `a|b|c`, in the order of its columns.
+    fn texts(source: &mut Source) -> Vec<String> {
+        source.schema = with_text(&source.schema);
+        let mut found = Vec::new();
+        for batch in rows(source) {
+            for row in 0..batch.num_rows() {
+                let value = |c: &arrow::array::ArrayRef| arrow::util::display::array_value_to_string(c, row).unwrap();
+                found.push(batch.columns().iter().map(value).collect::<Vec<_>>().join("|"));
+            }
+        }
+        found
+    }
+
+    fn types(source: &Source) -> Vec<DataType> {
+        source.schema.fields().iter().map(|field| field.data_type().clone()).collect()
+    }
 
     fn rows(source: &Source) -> Vec<RecordBatch> {
         let mut rows = Vec::new();
@@ -412,5 +330,115 @@ mod tests {
         };
         lines.read_after(14_990, take).unwrap();
         assert_eq!(rows, 10);
+    }
+
+    #[test]
+    fn folders_named_like_columns_are_columns() {
+        let folder = tempfile::tempdir().unwrap();
+        parquet(&folder.path().join("year=2023/city=Z%C3%BCrich/a.parquet"), vec![("k", longs(&[1, 2]))]);
+        parquet(&folder.path().join("year=2024/city=__HIVE_DEFAULT_PARTITION__/b.parquet"), vec![("k", longs(&[3]))]);
+        let mut source = find(folder.path().to_str().unwrap(), Some("t")).unwrap().remove(0);
+        assert_eq!(types(&source), [DataType::Int64, DataType::Int64, DataType::Utf8]);
+        assert_eq!(texts(&mut source), ["1|2023|Zürich", "2|2023|Zürich", "3|2024|"]);
+        // A file's own column wins; one that only some files have is missed by name.
+        let year = vec![("k", longs(&[4])), ("year", longs(&[1999]))];
+        parquet(&folder.path().join("year=2025/city=Bern/c.parquet"), year);
+        let mut source = find(folder.path().to_str().unwrap(), Some("t")).unwrap().remove(0);
+        assert_eq!(texts(&mut source).last().unwrap(), "4|1999|Bern");
+        parquet(&folder.path().join("year=2026/d.parquet"), vec![("k", longs(&[5]))]);
+        let mut source = find(folder.path().to_str().unwrap(), Some("t")).unwrap().remove(0);
+        source.schema = with_text(&source.schema);
+        let refused = source.read_after(0, |_| true).unwrap_err().to_string();
+        assert!(refused.contains("d.parquet") && refused.contains("no column 'city'"), "{refused}");
+    }
+
+    #[test]
+    fn columns_that_are_all_null_have_the_type_that_other_files_know() {
+        let folder = tempfile::tempdir().unwrap();
+        let nulls = |rows: usize| -> arrow::array::ArrayRef { Arc::new(arrow::array::NullArray::new(rows)) };
+        let path = |name: &str| folder.path().join(name);
+        parquet(&path("t/a.parquet"), vec![("k", longs(&[1])), ("n", nulls(1)), ("z", nulls(1))]);
+        std::fs::write(path("t/b.csv"), "z,k,n\n,2,7\n").unwrap();
+        parquet(&path("t/c.parquet"), vec![("k", longs(&[3])), ("n", nulls(1)), ("z", nulls(1))]);
+        let mut source = find(path("t").to_str().unwrap(), None).unwrap().remove(0);
+        assert_eq!(texts(&mut source), ["1||", "2|7|", "3||"]);
+        assert_eq!(types(&source), [DataType::Int64, DataType::Int64, DataType::Utf8]);
+        assert!(source.schema.field(2).is_nullable());
+
+        // Lists without elements.
+        let list = |item: DataType| DataType::List(Arc::new(Field::new("item", item, true)));
+        let full = ListArray::from_iter_primitive::<Int64Type, _, _>([Some([Some(5)])]);
+        parquet(&path("lists/a.parquet"), vec![("l", arrow::array::new_null_array(&list(DataType::Null), 1))]);
+        parquet(&path("lists/b.parquet"), vec![("l", Arc::new(full))]);
+        parquet(&path("lists/c.parquet"), vec![("l", arrow::array::new_null_array(&list(DataType::Null), 1))]);
+        let mut source = find(path("lists").to_str().unwrap(), None).unwrap().remove(0);
+        assert_eq!(texts(&mut source), ["", "[5]", ""]);
+        assert_eq!(types(&source), [list(DataType::Int64)]);
+
+        std::fs::write(path("only.csv"), "id,note\n1,\n2,\n").unwrap();
+        let mut source = find(path("only.csv").to_str().unwrap(), None).unwrap().remove(0);
+        assert_eq!(texts(&mut source), ["1|", "2|"]);
+        assert_eq!(types(&source), [DataType::Int64, DataType::Utf8]);
+        // Values after the rows that decide are not lost.
+        std::fs::write(path("late.csv"), format!("id,note\n{}2,late\n", "1,\n".repeat(INFER_ROWS + 1))).unwrap();
+        let mut source = find(path("late.csv").to_str().unwrap(), None).unwrap().remove(0);
+        assert_eq!(texts(&mut source).last().unwrap(), "2|late");
+    }
+
+    #[test]
+    fn csv_files_are_read_as_they_are_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        let read = |name: &str, text: &str, options: CsvOptions| {
+            std::fs::write(path(name), text).unwrap();
+            let mut source = super::find(path(name).to_str().unwrap(), None, &options).unwrap().remove(0);
+            let rows = texts(&mut source);
+            let names: Vec<String> = source.schema.fields().iter().map(|field| field.name().clone()).collect();
+            (names.join("|"), rows, types(&source))
+        };
+        // As Excel writes it in Europe: a byte order mark, semicolons.
+        let (names, rows, _) = read("excel.csv", "\u{feff}id;name\r\n1;a,b\r\n2;\r\n", CsvOptions::default());
+        assert_eq!((names.as_str(), rows), ("id|name", vec!["1|a,b".to_owned(), "2|".to_owned()]));
+        let nulls = CsvOptions { nulls: vec!["NULL".to_owned(), "N/A".to_owned()], ..CsvOptions::default() };
+        let (_, rows, found) = read("nulls.csv", "id,name\nNULL,x\n2,N/A\n,NULLS\n", nulls);
+        assert_eq!(rows, ["|x", "2|", "|NULLS"]);
+        assert_eq!(found, [DataType::Int64, DataType::Utf8]);
+        let bare = CsvOptions { header: Some(false), delimiter: Some(b'#'), ..CsvOptions::default() };
+        assert_eq!(bare.words(), ", delimiter '#', no header");
+        let (names, rows, _) = read("bare.csv", "1#a;b\n2#c;d\n", bare);
+        assert_eq!((names.as_str(), rows), ("column_1|column_2", vec!["1|a;b".to_owned(), "2|c;d".to_owned()]));
+        std::fs::write(path("uneven.csv"), "id\n1;2\n3,4\n").unwrap();
+        let refused = find(path("uneven.csv").to_str().unwrap(), None).unwrap_err().to_string();
+        assert!(refused.contains("uneven.csv") && refused.contains("--delimiter"), "{refused}");
+    }
+
+    /// The header says which column is which, in each file.
+    #[test]
+    fn columns_of_csv_files_are_found_by_name() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("a.csv"), "id,price\n1,10\n").unwrap();
+        std::fs::write(folder.path().join("b.csv"), "price;id\n20;2\n").unwrap();
+        let mut source = find(folder.path().to_str().unwrap(), Some("t")).unwrap().remove(0);
+        assert_eq!(texts(&mut source), ["1|10", "2|20"]);
+        std::fs::write(folder.path().join("c.csv"), "id,prise\n3,30\n").unwrap();
+        let refused = source_error(folder.path());
+        assert!(refused.contains("c.csv") && refused.contains("'prise'"), "{refused}");
+    }
+
+    fn source_error(folder: &Path) -> String {
+        let source = find(folder.to_str().unwrap(), Some("t")).unwrap().remove(0);
+        source.read_after(0, |_| true).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn sources_of_one_table_share_their_types() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("a.csv"), "id,n\n1,\n").unwrap();
+        std::fs::write(folder.path().join("b.csv"), "id,n\n2,5\n").unwrap();
+        let both = ["a.csv", "b.csv"]
+            .map(|name| find(folder.path().join(name).to_str().unwrap(), Some("t")).unwrap().remove(0));
+        let mut joined = Source::joined(both.into()).unwrap();
+        assert_eq!(types(&joined), [DataType::Int64, DataType::Int64]);
+        assert_eq!(texts(&mut joined), ["1|", "2|5"]);
     }
 }

@@ -8,6 +8,7 @@ use arrow::datatypes::SchemaRef;
 use arrow_flight::error::FlightError;
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
+use terrace_planner_ext::ErrorKind;
 use terrace_planner_ext::engine::{Engine, IngestMode, IngestRequest, Prepared, Session};
 
 use crate::client::{Client, Mode, Outcome, split_name};
@@ -57,6 +58,24 @@ impl Target {
         }
     }
 
+    /// The columns of a table; `None` where it is not there.
+    pub async fn columns(&mut self, table: &str) -> Result<Option<SchemaRef>> {
+        let (schema, table) = split_name(table);
+        let sql = format!("SELECT * FROM {}", sql_name(schema.as_deref(), &table));
+        let found = match self {
+            Self::Server(client) => client.describe(&sql).await.map(Arc::new),
+            Self::Engine(engine) => {
+                in_session(engine, async |session| Ok(prepare(&session, &sql).await?.dataset_schema())).await
+            }
+        };
+        match found {
+            Ok(columns) => Ok(Some(columns)),
+            Err(Error::Server { code, .. }) if code == "NotFound" => Ok(None),
+            Err(Error::Engine(error)) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Runs a statement that gives no rows.
     pub async fn update(&mut self, sql: &str) -> Result<()> {
         match self {
@@ -85,6 +104,13 @@ impl Target {
             }
         }
     }
+}
+
+/// The name of a table in SQL; without a schema, in that of the session.
+pub fn sql_name(schema: Option<&str>, table: &str) -> String {
+    let quoted = |name: &str| format!("\"{}\"", name.replace('"', "\"\""));
+    let schema = schema.map(|schema| quoted(schema) + ".").unwrap_or_default();
+    schema + &quoted(table)
 }
 
 async fn prepare(session: &Arc<Session>, sql: &str) -> Result<Arc<Prepared>> {

@@ -268,11 +268,17 @@ pub(super) fn live_rows_of(rows: usize, deleted: Option<&RoaringBitmap>) -> Opti
     deleted.map(|deleted| (0..rows as u32).map(|row| Some(!deleted.contains(row))).collect())
 }
 
-/// Dictionaries are stored as their values; metadata of clients is not kept.
+/// Dictionaries are stored as their values. What clients say of a column is kept, but for keys of ours: in a file, these
+/// say how its column is encoded.
 fn stored_schema(schema: &Schema) -> Schema {
-    let field = |field: &Arc<Field>| match field.data_type() {
-        DataType::Dictionary(_, value) => Field::new(field.name(), value.as_ref().clone(), field.is_nullable()),
-        other => Field::new(field.name(), other.clone(), field.is_nullable()),
+    let field = |field: &Arc<Field>| {
+        let data_type = match field.data_type() {
+            DataType::Dictionary(_, value) => value.as_ref().clone(),
+            other => other.clone(),
+        };
+        let mut metadata = field.metadata().clone();
+        metadata.retain(|key, _| !key.starts_with("terrace."));
+        field.as_ref().clone().with_data_type(data_type).with_metadata(metadata)
     };
     Schema::new(schema.fields().iter().map(field).collect::<Vec<_>>())
 }

@@ -12,8 +12,8 @@ use arrow::array::{Array, ArrayData, ArrayRef, AsArray, RecordBatch, make_array}
 use arrow::buffer::{Buffer, MutableBuffer};
 use arrow::compute::{concat, max, min};
 use arrow::datatypes::{
-    ArrowPrimitiveType, DataType, Decimal64Type, Decimal128Type, Field, FieldRef, Int16Type, Int32Type, Int64Type,
-    Schema, UInt16Type, UInt32Type, UInt64Type,
+    ArrowPrimitiveType, DataType, Decimal64Type, Decimal128Type, FieldRef, Int16Type, Int32Type, Int64Type, Schema,
+    UInt16Type, UInt32Type, UInt64Type,
 };
 
 use super::convert::converted;
@@ -314,9 +314,9 @@ pub(crate) fn narrow_column(
 
 /// The field in a file of a column that is stored in another type.
 fn stored_field(field: &FieldRef, stored: &DataType) -> FieldRef {
-    let declared = (DECLARED_TYPE_KEY.to_owned(), field.data_type().to_string());
-    let stored = Field::new(field.name(), stored.clone(), field.is_nullable());
-    Arc::new(stored.with_metadata([declared].into()))
+    let mut metadata = field.metadata().clone();
+    metadata.insert(DECLARED_TYPE_KEY.to_owned(), field.data_type().to_string());
+    Arc::new(field.as_ref().clone().with_data_type(stored.clone()).with_metadata(metadata))
 }
 
 fn together(parts: &[ArrayRef]) -> Result<ArrayRef> {
@@ -333,7 +333,9 @@ pub(super) fn declared(field: &FieldRef) -> Result<FieldRef> {
     if !stands_for(stored, &declared) && !narrower(&declared).any(|narrower| narrower == *stored) {
         return Err(unknown());
     }
-    Ok(Arc::new(Field::new(field.name(), declared, field.is_nullable())))
+    let mut metadata = field.metadata().clone();
+    metadata.remove(DECLARED_TYPE_KEY);
+    Ok(Arc::new(field.as_ref().clone().with_data_type(declared).with_metadata(metadata)))
 }
 
 /// Completes the home of a column whose field in the file is `field`, and whose dictionary, if it has one, is `words`.

@@ -272,7 +272,8 @@ proptest! {
                 // Those out of range become null.
                 other => arrow::compute::cast(&wide, other).unwrap(),
             };
-            fields.push(Field::new(declared.to_string(), declared.clone(), true));
+            let said = [("unit".to_owned(), "metres".to_owned())];
+            fields.push(Field::new(declared.to_string(), declared.clone(), true).with_metadata(said.into()));
             columns.push(column);
         }
         let batch = RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).unwrap();

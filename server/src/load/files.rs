@@ -1,0 +1,117 @@
+//! Files that can be loaded: found below a folder, told apart by their endings, opened.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use arrow::array::RecordBatchReader;
+use arrow::datatypes::Schema;
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use terrace_planner_ext::engine::check_parquet;
+
+use super::csv::{self, CsvOptions};
+use crate::error::{Error, Result};
+use crate::memory::Limit;
+
+/// Rows of a batch that is read.
+pub const BATCH_ROWS: usize = 65_536;
+/// What the names of files that can be loaded end with.
+pub const ENDINGS: &str = ".parquet, .csv, .tsv, .arrow, .ipc, .feather, .arrows";
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Parquet,
+    /// With what usually separates the fields.
+    Csv(u8),
+    IpcFile,
+    IpcStream,
+}
+
+fn kind(path: &Path) -> Option<Kind> {
+    match path.extension()?.to_str()?.to_ascii_lowercase().as_str() {
+        "parquet" | "pq" => Some(Kind::Parquet),
+        "csv" => Some(Kind::Csv(b',')),
+        "tsv" => Some(Kind::Csv(b'\t')),
+        "arrow" | "ipc" | "feather" => Some(Kind::IpcFile),
+        "arrows" => Some(Kind::IpcStream),
+        _ => None,
+    }
+}
+
+/// True for files of text, which options say how to read.
+pub fn is_text(path: &Path) -> bool {
+    matches!(kind(path), Some(Kind::Csv(_)))
+}
+
+/// Files below `folder` that can be loaded. Hidden ones and those that start with an underscore are no data, unless the
+/// name is that of a column: `_day=1`.
+pub fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
+    let failed = |e: std::io::Error| Error::file(folder, format!("cannot read it: {e}"));
+    for entry in std::fs::read_dir(folder).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        let is_folder = entry.file_type().map_err(failed)?.is_dir();
+        if name.starts_with('.') || name.starts_with('_') && !(is_folder && name.contains('=')) {
+            continue;
+        }
+        if is_folder {
+            collect(&entry.path(), files)?;
+        } else if kind(&entry.path()).is_some() {
+            files.push(entry.path());
+        }
+    }
+    Ok(())
+}
+
+/// The rows of a file, where it tells them without being read.
+pub fn row_count(path: &Path) -> Option<u64> {
+    if kind(path)? != Kind::Parquet {
+        return None;
+    }
+    let reader = open_parquet(path, File::open(path).ok()?).ok()?;
+    u64::try_from(reader.metadata().file_metadata().num_rows()).ok()
+}
+
+/// A reader of a file; one of text is read in the types of `wanted`. Rows that it goes past by itself are taken from
+/// `skip`.
+pub fn open(
+    path: &Path,
+    options: &CsvOptions,
+    wanted: Option<&Schema>,
+    skip: &mut u64,
+) -> Result<Box<dyn RecordBatchReader + Send>> {
+    let Some(kind) = kind(path) else {
+        return Err(Error::file(path, format!("the ending says nothing of its format; known are {ENDINGS}")));
+    };
+    let file = || File::open(path).map_err(|e| Error::file(path, format!("cannot open it: {e}")));
+    match kind {
+        Kind::Parquet => {
+            let builder = open_parquet(path, file()?)?;
+            let groups = builder.metadata().row_groups().iter().map(|group| group.num_rows().unsigned_abs());
+            let (mut past, mut kept) = (0, Vec::new());
+            for (index, rows) in groups.enumerate() {
+                match kept.is_empty() && past + rows <= *skip {
+                    true => past += rows,
+                    false => kept.push(index),
+                }
+            }
+            *skip -= past;
+            let reader = builder.with_batch_size(BATCH_ROWS).with_row_groups(kept).build();
+            Ok(Box::new(reader.map_err(|e| Error::file(path, e))?))
+        }
+        Kind::Csv(usual) => csv::open(path, usual, options, wanted),
+        Kind::IpcFile | Kind::IpcStream => {
+            // Half of what there is: a file says of itself how much it decompresses to.
+            let most = Limit::detect().bytes / 2;
+            let limits = terrace_ipc::Limits { message_bytes: most, expanded_bytes: most, account: None };
+            let reader = terrace_ipc::FileReader::open(file()?, None, None, limits);
+            Ok(Box::new(reader.map_err(|e| Error::file(path, e))?.into_arrow()))
+        }
+    }
+}
+
+/// The library believes what a file says of itself, so that is looked at first.
+fn open_parquet(path: &Path, file: File) -> Result<ParquetRecordBatchReaderBuilder<File>> {
+    check_parquet(&file).map_err(|why| Error::file(path, why))?;
+    ParquetRecordBatchReaderBuilder::try_new(file).map_err(|e| Error::file(path, e))
+}
