@@ -15,7 +15,6 @@ use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef};
 use serde::{Deserialize, Serialize};
 
 use super::core::Core;
@@ -420,12 +419,10 @@ fn frame_fault(chunk: &Chunk, file: &[u8]) -> Option<Fault> {
 fn statistics_fault(version: &TableVersion, position: usize, chunk: &Chunk, file: &AlignedBuffer) -> Option<Fault> {
     let compare = || -> Result<Option<usize>> {
         let computed = ChunkStatistics::bounds(&decoded(chunk, file.as_slice())?)?;
+        let computed = computed.by_column();
         for column in 0..chunk.columns().len() {
             let stored = version.statistics.column(column)?;
-            let (min, max) = (stored.min.slice(position, 1), stored.max.slice(position, 1));
-            let nulls: ArrayRef = Arc::new(stored.null_counts.slice(position, 1));
-            let same = [min, max, nulls].iter().zip(computed.of_column(column)).all(|(a, b)| a.as_ref() == b.as_ref());
-            if !same {
+            if !computed(column).is_some_and(|computed| stored.holds(position, &computed)) {
                 return Ok(Some(column));
             }
         }

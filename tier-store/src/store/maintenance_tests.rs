@@ -163,6 +163,62 @@ fn a_sound_directory_is_found_sound_and_not_touched() {
 }
 
 #[test]
+fn columns_of_all_types_are_found_sound() {
+    use crate::tier::codec::tests::batch_of_all_types;
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(StoreOptions::new(dir.path())).unwrap();
+    let mut definition =
+        TableDefinition::new(TableName::new("public", "all_types"), batch_of_all_types(0, 0, 0.0).schema());
+    definition.options.chunk_rows = 300;
+    let mut ingest = store.ingest_new(definition, false).unwrap();
+    // Chunks of several parts, and of a slice.
+    for (seed, rows, nulls) in [(1, 200, 0.2), (2, 250, 0.0), (3, 20, 1.0), (4, 270, 0.5)] {
+        ingest.write(batch_of_all_types(seed, rows, nulls)).unwrap();
+    }
+    ingest.finish().unwrap();
+    let t = table(&store, "all_types");
+    store.insert(&t, &[batch_of_all_types(5, 30, 0.3), batch_of_all_types(6, 10, 0.0)]).unwrap();
+    store.seal(&t).unwrap();
+    store.insert(&t, &[batch_of_all_types(7, 20, 0.1)]).unwrap();
+    for repair in [false, true] {
+        let report = store.check(CheckOptions { quick: false, repair }, &mut unwatched).unwrap();
+        assert!(report.findings.is_empty(), "{:?}", report.findings);
+    }
+    store.optimize(&t).unwrap();
+    store.insert(&t, &[batch_of_all_types(8, 20, 0.1)]).unwrap();
+    store.close().unwrap();
+    drop((t, store));
+    let report = checked(dir.path(), false);
+    assert!(report.findings.is_empty(), "{:?}", report.findings);
+    rebuild_catalog(dir.path(), true, 0, &mut unwatched).unwrap();
+    assert_eq!(checked(dir.path(), false).findings, []);
+}
+
+#[test]
+fn bounds_that_say_less_are_no_damage() {
+    use crate::catalog::records::{decode_batches, encode_batches};
+    let dir = tempfile::tempdir().unwrap();
+    loaded(dir.path());
+    {
+        let catalog = Catalog::open(&crate::io::files::RealFiles, &dir.path().join(CATALOG_FILE), 1 << 20).unwrap();
+        let key = crate::catalog::key(&[1, 0]);
+        let (schema, batches) = decode_batches(&catalog.get(Space::Statistics, &key).unwrap().unwrap()).unwrap();
+        let (rows, unknown) = (batches[0].num_rows(), BooleanArray::from(vec![false; batches[0].num_rows()]));
+        let column = |(field, array): (&arrow::datatypes::FieldRef, &ArrayRef)| match field.name().as_str() {
+            "min0" | "max0" => arrow::array::new_null_array(field.data_type(), rows),
+            "exact0" => Arc::new(unknown.clone()),
+            _ => Arc::clone(array),
+        };
+        let columns = schema.fields().iter().zip(batches[0].columns()).map(column).collect();
+        let bytes = encode_batches(&schema, &[RecordBatch::try_new(Arc::clone(&schema), columns).unwrap()]).unwrap();
+        let mut commit = Commit::default();
+        commit.put(Space::Statistics, key, bytes);
+        catalog.commit(commit).unwrap();
+    }
+    assert_eq!(checked(dir.path(), false).findings, []);
+}
+
+#[test]
 fn a_crash_is_no_damage() {
     let dir = tempfile::tempdir().unwrap();
     loaded(dir.path());

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
 
 use arrow::array::{
-    Array, ArrayRef, BooleanArray, RecordBatch, StringArray, StringViewArray, UInt64Array, cast::AsArray,
+    Array, ArrayRef, BinaryArray, BooleanArray, RecordBatch, StringArray, StringViewArray, UInt64Array, cast::AsArray,
     new_null_array,
 };
 use arrow::compute::{SortOptions, cast, concat, concat_batches, interleave_record_batch, sort_to_indices, take};
@@ -51,6 +51,20 @@ pub struct ColumnBounds {
     pub null_counts: UInt64Array,
     /// True where `min` and `max` are values of the chunk.
     pub exact: BooleanArray,
+}
+
+impl ColumnBounds {
+    /// True when the bounds of the chunk at `position` are those that were `computed` of its values, or say less: nothing is
+    /// known of an end. (Other versions cut long values elsewhere.)
+    pub(crate) fn holds(&self, position: usize, computed: &Self) -> bool {
+        let exact = self.exact.value(position);
+        let same = |stored: &ArrayRef, computed: &ArrayRef| stored.slice(position, 1).as_ref() == computed.as_ref();
+        let says_less = |stored: &ArrayRef| !exact && stored.is_null(position);
+        self.null_counts.value(position) == computed.null_counts.value(0)
+            && (!exact || computed.exact.value(0))
+            && (says_less(&self.min) || same(&self.min, &computed.min))
+            && (says_less(&self.max) || same(&self.max, &computed.max))
+    }
 }
 
 /// Statistics of one chunk.
@@ -301,9 +315,9 @@ impl ChunkStatistics {
         builder.finish(batch.schema_ref(), batch.num_rows())
     }
 
-    /// Smallest value, largest value and number of nulls of a column, each an array of one.
+    /// Smallest and largest value of a column, each an array of one.
     pub(crate) fn of_column(&self, column: usize) -> impl Iterator<Item = &ArrayRef> {
-        self.bounds.columns().iter().skip(column * PER_COLUMN).take(PER_COLUMN - 1)
+        self.bounds.columns().iter().skip(column * PER_COLUMN).take(2)
     }
 
     /// Bounds by position of the column, each of one entry.
@@ -430,9 +444,14 @@ impl Bounds {
         Ok(Self { min: keep(prefix)?, max, exact })
     }
 
+    /// As [`Self::cut_strings`]. The values' own bytes count: what an array holds in memory depends on where it was taken from.
     fn cut_binary(self, data_type: &DataType) -> Result<Self> {
-        let fits = |array: &ArrayRef| array.get_buffer_memory_size() <= MAX_BOUND_BYTES;
-        if fits(&self.min) && fits(&self.max) { Ok(self) } else { Ok(Self::unknown(data_type)) }
+        let (min, max) = (cast(&self.min, &DataType::BinaryView)?, cast(&self.max, &DataType::BinaryView)?);
+        let (min, max) = (min.as_binary_view().value(0), max.as_binary_view().value(0));
+        let keep = |bytes: &[u8]| -> Result<ArrayRef> { Ok(cast(&BinaryArray::from_vec(vec![bytes]), data_type)?) };
+        let exact = min.len() <= MAX_BOUND_BYTES && max.len() <= MAX_BOUND_BYTES;
+        let max = if max.len() <= MAX_BOUND_BYTES { keep(max)? } else { new_null_array(data_type, 1) };
+        Ok(Self { min: keep(min.get(..MAX_BOUND_BYTES).unwrap_or(min))?, max, exact })
     }
 }
 
@@ -504,6 +523,41 @@ mod tests {
         assert_eq!(text.min.as_string_view().value(1).len(), 64);
         assert!(text.max.is_null(1) && !text.exact.value(1) && text.exact.value(0));
         assert!(statistics.column(2).unwrap().min.is_null(1));
+    }
+
+    #[test]
+    fn bounds_of_bytes_do_not_depend_on_where_the_values_lie() {
+        let long = vec![0xab_u8; 100];
+        type Expected<'a> = (&'a [u8], Option<&'a [u8]>, bool);
+        let cases: [(Vec<&[u8]>, Expected<'_>); 3] = [
+            (vec![b"b", b"a", b"c"], (b"a", Some(b"c"), true)),
+            (vec![b"b", &long], (b"b", None, false)),
+            (vec![&long], (&long[..64], None, false)),
+        ];
+        for (values, (min, max, exact)) in cases {
+            for data_type in [DataType::Binary, DataType::LargeBinary, DataType::BinaryView] {
+                let whole = cast(&BinaryArray::from_vec(values.clone()), &data_type).unwrap();
+                // The same values among many others, and one by one.
+                let padding = vec![long.as_slice(); 1_000];
+                let others =
+                    BinaryArray::from_vec([padding.as_slice(), values.as_slice(), padding.as_slice()].concat());
+                let slice = cast(&others, &data_type).unwrap().slice(1_000, values.len());
+                let parts: Vec<ArrayRef> = (0..values.len()).map(|row| slice.slice(row, 1)).collect();
+                let parts = Bounds::of_parts(&parts.iter().collect::<Vec<_>>()).unwrap();
+                for bounds in [Bounds::of(&whole).unwrap(), Bounds::of(&slice).unwrap(), parts] {
+                    let bytes = |array: &ArrayRef| {
+                        let views = cast(array, &DataType::BinaryView).unwrap();
+                        views.is_valid(0).then(|| views.as_binary_view().value(0).to_vec())
+                    };
+                    assert_eq!((bounds.min.data_type(), bounds.max.data_type()), (&data_type, &data_type));
+                    assert_eq!(
+                        (bytes(&bounds.min).as_deref(), bytes(&bounds.max).as_deref(), bounds.exact),
+                        (Some(min), max, exact),
+                        "{data_type}"
+                    );
+                }
+            }
+        }
     }
 
     #[test]
