@@ -21,7 +21,7 @@ use crate::tier::codec::Compression;
 use crate::tier::ssd::{Admission, ColdRead};
 
 /// Rows with all that chunk files can be made of: fixed widths, bits, nulls, long texts, lists.
-fn rows(range: std::ops::Range<i64>) -> RecordBatch {
+pub(super) fn rows(range: std::ops::Range<i64>) -> RecordBatch {
     let lists = range.clone().map(|i| (i % 5 != 0).then(|| (0..i % 4).map(Some).collect::<Vec<_>>()));
     let columns: [(&str, ArrayRef); 5] = [
         ("k", Arc::new(Int64Array::from_iter_values(range.clone()))),
@@ -41,7 +41,7 @@ fn definition(name: &str) -> TableDefinition {
 }
 
 /// Two tables with sealed chunks and a delta, and a view; closed. Some buffers are compressed, some are not.
-fn loaded(dir: &Path) -> BTreeMap<String, RecordBatch> {
+pub(super) fn loaded(dir: &Path) -> BTreeMap<String, RecordBatch> {
     loaded_as(dir, CompressionChoice::Always(Compression::Zstd))
 }
 
@@ -65,7 +65,7 @@ fn loaded_as(dir: &Path, compression: CompressionChoice) -> BTreeMap<String, Rec
     contents(&store)
 }
 
-fn table(store: &Store, name: &str) -> Arc<Table> {
+pub(super) fn table(store: &Store, name: &str) -> Arc<Table> {
     store.table(&TableName::new("public", name)).unwrap()
 }
 
@@ -95,13 +95,13 @@ fn live(batch: &RecordBatch, deleted: Option<&roaring::RoaringBitmap>) -> Record
     arrow::compute::filter_record_batch(batch, &BooleanArray::from_iter(kept)).unwrap()
 }
 
-fn contents(store: &Store) -> BTreeMap<String, RecordBatch> {
+pub(super) fn contents(store: &Store) -> BTreeMap<String, RecordBatch> {
     let all = |t: &Arc<Table>| (t.name().to_string(), read(store, &t.version()).unwrap());
     store.tables().iter().map(all).collect()
 }
 
 /// Every file of a directory with its bytes.
-fn image(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+pub(super) fn image(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut files = BTreeMap::new();
     for entry in std::fs::read_dir(dir).unwrap() {
         let path = entry.unwrap().path();
@@ -113,7 +113,7 @@ fn image(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     files
 }
 
-fn copy_files(from: &Path, to: &Path) {
+pub(super) fn copy_files(from: &Path, to: &Path) {
     for (path, bytes) in image(from) {
         let to = to.join(path.strip_prefix(from).unwrap());
         std::fs::create_dir_all(to.parent().unwrap()).unwrap();
@@ -121,11 +121,11 @@ fn copy_files(from: &Path, to: &Path) {
     }
 }
 
-fn unwatched(_: Progress) -> bool {
+pub(super) fn unwatched(_: Progress) -> bool {
     true
 }
 
-fn checked(dir: &Path, quick: bool) -> CheckReport {
+pub(super) fn checked(dir: &Path, quick: bool) -> CheckReport {
     check(dir, CheckOptions { quick, repair: false }, &mut unwatched).unwrap()
 }
 

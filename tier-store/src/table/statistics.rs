@@ -85,7 +85,7 @@ pub struct TableStatistics {
     described: Arc<[Column]>,
     /// By number: that of a place divided by [`GROUP_CHUNKS`].
     groups: BTreeMap<u64, Arc<Group>>,
-    columns: Vec<OnceLock<Result<ColumnBounds>>>,
+    columns: Vec<OnceLock<ColumnBounds>>,
     sketches: TableSketches,
 }
 
@@ -94,13 +94,13 @@ pub struct TableStatistics {
 struct Group {
     /// Of its chunks, ascending: one per row of the batch.
     places: Vec<u64>,
-    batch: OnceLock<Result<RecordBatch>>,
+    batch: OnceLock<RecordBatch>,
     stored: Option<(Arc<Catalog>, Vec<u8>)>,
 }
 
 impl Group {
     fn batch(&self) -> Result<RecordBatch> {
-        self.batch.get_or_init(|| self.load()).clone()
+        known_or(&self.batch, || self.load()).cloned()
     }
 
     fn load(&self) -> Result<RecordBatch> {
@@ -108,6 +108,17 @@ impl Group {
         let (catalog, key) = self.stored.as_ref().ok_or_else(missing)?;
         let bytes = catalog.get(Space::Statistics, key)?.ok_or_else(missing)?;
         records::decode_batches(&bytes)?.1.pop().filter(|b| b.num_rows() == self.places.len()).ok_or_else(missing)
+    }
+}
+
+/// What was made before, or is made now. A failure is not kept: the catalog may be readable the next time.
+fn known_or<T>(cell: &OnceLock<T>, make: impl FnOnce() -> Result<T>) -> Result<&T> {
+    match cell.get() {
+        Some(known) => Ok(known),
+        None => {
+            let made = make()?;
+            Ok(cell.get_or_init(|| made))
+        }
     }
 }
 
@@ -168,7 +179,7 @@ impl TableStatistics {
     /// Bounds of a column, one entry per chunk; loaded once.
     pub fn column(&self, index: usize) -> Result<&ColumnBounds> {
         let cell = self.columns.get(index).ok_or_else(|| Error::Invalid(format!("no column {index}")))?;
-        cell.get_or_init(|| self.concatenate(index)).as_ref().map_err(Clone::clone)
+        known_or(cell, || self.concatenate(index))
     }
 
     fn concatenate(&self, index: usize) -> Result<ColumnBounds> {
@@ -240,7 +251,7 @@ impl TableStatistics {
         }
         let (places, indices): (Vec<_>, Vec<_>) = rows.into_iter().unzip();
         let batch = interleave_record_batch(&batches.iter().collect::<Vec<_>>(), &indices)?;
-        Ok(Some(Group { places, batch: OnceLock::from(Ok(batch)), stored: None }))
+        Ok(Some(Group { places, batch: OnceLock::from(batch), stored: None }))
     }
 
     /// The batch of a group with the columns the table has now.
