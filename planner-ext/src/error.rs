@@ -92,7 +92,9 @@ impl From<StoreError> for Error {
             StoreError::Conflict { .. } => ErrorKind::Aborted,
             StoreError::SchemaMismatch { .. } | StoreError::Invalid(_) => ErrorKind::InvalidArgument,
             StoreError::BudgetExceeded { .. } => ErrorKind::ResourceExhausted,
-            StoreError::Io { errno: Some(ENOSPC | EDQUOT), .. } => ErrorKind::ResourceExhausted,
+            StoreError::Io { errno: Some(ENOSPC | EDQUOT), .. }
+            | StoreError::ReadOnly { errno: Some(ENOSPC | EDQUOT), .. } => ErrorKind::ResourceExhausted,
+            StoreError::ReadOnly { .. } => ErrorKind::Unavailable,
             StoreError::Unsupported(_) => ErrorKind::Unimplemented,
             StoreError::Cancelled => ErrorKind::Cancelled,
             _ => ErrorKind::Internal,

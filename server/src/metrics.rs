@@ -243,6 +243,10 @@ pub fn tiers(out: &mut Exposition, store: &Store) {
     let help = "1 while moves to and from the tier pause because its device fails; what lies there is read as before.";
     out.gauges("terrace_tier_failing", help, failing.collect::<Vec<_>>());
 
+    let failing = f64::from(u8::from(store.catalog_failing().is_some()));
+    let help = "1 while nothing can be stored, because the disk of the data directory refused a write; reads go on.";
+    out.gauge("terrace_catalog_failing", help, failing);
+
     let totals = store.access_totals();
     let series = |value: fn(AccessTotal) -> u64| {
         let cells = infos.iter().enumerate().flat_map(|(i, t)| Pattern::ALL.map(|pattern| (i, t.id, pattern)));

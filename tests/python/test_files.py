@@ -35,7 +35,8 @@ class World:
         self.server.query(f"alter system add tier fast with (path = '{self.pools}', capacity = '16MiB')")
 
     def start(self):
-        self.server = Server(self.data, "--config", self.config, "--set", f"files.protected={self.secret}")
+        room = ["--dram-budget", "64MB"]
+        self.server = Server(self.data, "--config", self.config, "--set", f"files.protected={self.secret}", *room)
         return self.server
 
     def targets(self):

@@ -106,6 +106,14 @@ pub enum Error {
     /// The catalog refused or failed.
     #[error("catalog: {0}")]
     Catalog(String),
+    /// Nothing can be stored at present; reads go on.
+    #[error("nothing can be stored at present: {what}")]
+    ReadOnly {
+        /// What the disk answered, if that was it.
+        errno: Option<i32>,
+        /// Why, and what to do.
+        what: String,
+    },
     /// A request that makes no sense, with what to do instead.
     #[error("{0}")]
     Invalid(String),

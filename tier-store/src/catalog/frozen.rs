@@ -45,6 +45,15 @@ impl Frozen {
             }
             Err(TryLockError::Error(error)) => return Err(Error::io("lock", path, &error)),
         }
+        Self::over(file, path)
+    }
+
+    /// The same over a file that this process has locked: who has it open keeps what is read in its place.
+    pub(super) fn of_open_file(path: &Path) -> Result<Self> {
+        Self::over(File::open(path).map_err(|e| Error::io("open", path, &e))?, path)
+    }
+
+    fn over(file: File, path: &Path) -> Result<Self> {
         let len = file.metadata().map_err(|e| Error::io("open", path, &e))?.len();
         Ok(Self { file, state: Mutex::new(State { len, from_file: len, pages: BTreeMap::new() }) })
     }

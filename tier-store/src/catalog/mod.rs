@@ -1,8 +1,9 @@
 //! Durable truth in an embedded ACID store (redb): tables, chunks, statistics, delta, objects, decisions, heat.
 //!
 //! One thread writes; concurrent commits are grouped into one transaction (group commit). A [`Commit`] is a list of puts
-//! and deletes that become durable together or not at all. After an I/O error the catalog refuses writes until it is
-//! reopened and keeps reading. Keys are big-endian, so a prefix is a range.
+//! and deletes that become durable together or not at all. After an I/O error the catalog refuses writes until it is opened
+//! again, which the store tries with back-off, and keeps reading (`connection.rs`). Keys are big-endian, so a prefix is a
+//! range. Every value has a checksum (`sealed.rs`); what follows is below it.
 //!
 //! ```text
 //! meta        name                      -> bytes
@@ -21,32 +22,50 @@
 //! placements  epoch                     -> where everything lay after it (postcard)
 //! ```
 
+mod connection;
+mod format;
 mod frozen;
 pub mod records;
+mod sealed;
 mod snapshot;
+#[cfg(test)]
+mod tests;
 mod writer;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
-use redb::{Database, ReadableDatabase, TableDefinition};
+use redb::{Database, TableDefinition};
 
+pub use format::FORMAT_VERSION;
 pub use records::{ChunkRecord, TableRecord};
+pub use sealed::CatalogFault;
 pub use snapshot::Snapshot;
 pub(crate) use writer::PendingCommit;
 
 use crate::error::{Error, Result};
 use crate::io::FileSystem;
+use crate::io::files::refused;
+use connection::Connection;
+pub(crate) use connection::OnDisk;
 use frozen::Frozen;
-use snapshot::guarded;
+use sealed::ADVICE;
+use snapshot::{Origin, close, guarded};
 use writer::Writer;
 
-/// Version of the catalog's layout.
-pub const FORMAT_VERSION: u32 = 3;
-const FORMAT_KEY: &[u8] = b"format_version";
+/// Key in [`Space::Meta`] of what the devices were measured at.
+pub(crate) const CALIBRATION_KEY: &[u8] = b"calibration";
+/// Key in [`Space::Meta`] of what keeps segments from moving back and forth.
+pub(crate) const HOLDS_KEY: &[u8] = b"tiering_holds";
+/// Those of that space that are measured or decided anew.
+const SPARE_META: [&[u8]; 2] = [CALIBRATION_KEY, HOLDS_KEY];
+
+/// What is said of a catalog that lost its contents.
+pub(crate) const LOST_CATALOG: &str = "it is missing or empty, and there are files of tables. Restore a backup, or make a \
+                                       catalog of the files: `terrace rebuild-catalog`";
 
 /// A key space of the catalog.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[allow(missing_docs)]
 pub enum Space {
     Meta,
@@ -68,7 +87,8 @@ pub enum Space {
 type Bytes = TableDefinition<'static, &'static [u8], &'static [u8]>;
 
 impl Space {
-    const ALL: [Self; 14] = [
+    /// All of them.
+    pub const ALL: [Self; 14] = [
         Self::Meta,
         Self::Tables,
         Self::Chunks,
@@ -102,8 +122,26 @@ impl Space {
     pub const OF_CONTENT: [Self; 6] =
         [Self::Chunks, Self::Statistics, Self::Sketches, Self::Deletions, Self::Delta, Self::DeltaDeletions];
 
+    /// Those without which a start would lose something, or answer wrongly.
+    pub(crate) const OF_ANSWERS: [Self; 9] = [
+        Self::Meta,
+        Self::Tables,
+        Self::Chunks,
+        Self::Statistics,
+        Self::Deletions,
+        Self::Delta,
+        Self::DeltaDeletions,
+        Self::Objects,
+        Self::Rules,
+    ];
+
     fn definition(self) -> Bytes {
-        TableDefinition::new(match self {
+        TableDefinition::new(self.name())
+    }
+
+    /// As redb and messages call it.
+    pub fn name(self) -> &'static str {
+        match self {
             Self::Meta => "meta",
             Self::Tables => "tables",
             Self::Chunks => "chunks",
@@ -118,7 +156,7 @@ impl Space {
             Self::Heat => "heat",
             Self::Rules => "rules",
             Self::Placements => "placements",
-        })
+        }
     }
 }
 
@@ -126,11 +164,14 @@ impl Space {
 #[derive(Debug, Default)]
 pub struct Commit {
     changes: Vec<(Space, Vec<u8>, Change)>,
+    /// By which who submits it asks later whether it is durable; it grows from commit to commit.
+    number: Option<u64>,
 }
 
 /// What becomes of a key.
 #[derive(Debug)]
 enum Change {
+    /// The value with its checksum.
     Put(Vec<u8>),
     Delete,
     /// Of all keys that start with it.
@@ -140,7 +181,8 @@ enum Change {
 impl Commit {
     /// Sets a key.
     pub fn put(&mut self, space: Space, key: Vec<u8>, value: Vec<u8>) -> &mut Self {
-        self.changes.push((space, key, Change::Put(value)));
+        let sealed = sealed::seal(space, &key, value);
+        self.changes.push((space, key, Change::Put(sealed)));
         self
     }
 
@@ -176,39 +218,80 @@ pub fn key_part(bytes: &[u8], index: usize) -> u64 {
 /// The open catalog.
 #[derive(Debug)]
 pub struct Catalog {
-    path: PathBuf,
-    database: Arc<Database>,
+    connection: Arc<Connection>,
     writer: Writer,
 }
 
 impl Catalog {
-    /// Opens or creates the catalog at `path`; `cache_bytes` bounds redb's cache.
+    /// Opens or creates the catalog at `path`; `cache_bytes` bounds redb's cache. One of the version before is rewritten first.
     ///
     /// # Errors
-    /// [`Error::Locked`] when another process has it open, [`Error::UnsupportedFormat`] for another version.
+    /// [`Error::Locked`] when another process has it open, [`Error::UnsupportedFormat`] for another version,
+    /// [`Error::Corrupt`] for a damaged one.
     pub fn open(files: &dyn FileSystem, path: &Path, cache_bytes: usize) -> Result<Self> {
+        Self::open_or_fill(files, path, cache_bytes, true)
+    }
+
+    /// As [`Catalog::open`]; an empty one is damaged.
+    pub(crate) fn open_existing(files: &dyn FileSystem, path: &Path, cache_bytes: usize) -> Result<Self> {
+        Self::open_or_fill(files, path, cache_bytes, false)
+    }
+
+    fn open_or_fill(files: &dyn FileSystem, path: &Path, cache_bytes: usize, fill: bool) -> Result<Self> {
         let mut settings = Database::builder();
         settings.set_cache_size(cache_bytes);
         if files.len(path)?.is_none() {
             create(files, &settings, path)?;
         }
-        let database = files.open_database(&settings, path).map_err(|e| open_error(path, e))?;
-        let database = Arc::new(database);
-        let catalog = Self { path: path.to_owned(), writer: Writer::start(Arc::clone(&database)), database };
-        catalog.check_format()?;
-        Ok(catalog)
+        let mut database = guarded(|| files.open_database(&settings, path))?.map_err(|e| open_error(path, e))?;
+        let made = format::version(&database, path).and_then(|version| match version {
+            None if fill => format::initialise(&database, path),
+            None => Err(Error::Corrupt { path: path.to_owned(), what: LOST_CATALOG.into() }),
+            Some(format::UNSEALED_VERSION) => format::upgrade(&mut database, path),
+            Some(_) => Ok(()),
+        });
+        match made {
+            Ok(()) => Ok(Self::of(database, path, true, cache_bytes)),
+            Err(error) => {
+                close(Some(database));
+                Err(error)
+            }
+        }
     }
 
     /// Opens the catalog at `path` for looking at it: the file is never written, what opening it repairs and what is
-    /// committed here stays in memory.
+    /// committed here stays in memory. One of the version before is read as it is.
     ///
     /// # Errors
     /// As of [`Catalog::open`]; [`Error::Io`] when there is none.
     pub fn open_frozen(path: &Path, cache_bytes: usize) -> Result<Self> {
-        let database = Arc::new(frozen_database(path, cache_bytes)?);
-        let catalog = Self { path: path.to_owned(), writer: Writer::start(Arc::clone(&database)), database };
-        catalog.check_format()?;
-        Ok(catalog)
+        let database = frozen_database(Frozen::open(path)?, path, cache_bytes)?;
+        let version = format::version(&database, path).and_then(|version| match version {
+            None => format::initialise(&database, path).map(|()| FORMAT_VERSION),
+            Some(version) => Ok(version),
+        });
+        match version {
+            Ok(version) => Ok(Self::of(database, path, version == FORMAT_VERSION, cache_bytes)),
+            Err(error) => {
+                close(Some(database));
+                Err(error)
+            }
+        }
+    }
+
+    fn of(database: Database, path: &Path, is_sealed: bool, cache_bytes: usize) -> Self {
+        let connection = Arc::new(Connection::new(database, Origin { path: path.into(), is_sealed }, cache_bytes));
+        Self { writer: Writer::start(Arc::clone(&connection)), connection }
+    }
+
+    /// False for one of the version before, whose values have no checksums.
+    pub fn is_sealed(&self) -> bool {
+        self.connection.origin().is_sealed
+    }
+
+    /// Where it lies.
+    pub fn path(&self) -> &Path {
+        self.connection.path()
     }
 
     /// Reads all of a catalog and compares its pages with their checksums, without changing the file.
@@ -216,28 +299,26 @@ impl Catalog {
     /// # Errors
     /// [`Error::Corrupt`] when a page is damaged, and as of [`Catalog::open_frozen`].
     pub fn verify(path: &Path, cache_bytes: usize) -> Result<()> {
-        let mut database = frozen_database(path, cache_bytes)?;
-        match guarded(|| database.check_integrity())?.map_err(|e| open_error(path, e))? {
+        let mut database = frozen_database(Frozen::open(path)?, path, cache_bytes)?;
+        let checked = guarded(|| database.check_integrity());
+        close(Some(database));
+        match checked?.map_err(|e| open_error(path, e))? {
             true => Ok(()),
             false => Err(Error::Corrupt { path: path.to_owned(), what: "a page is not what was written".into() }),
         }
     }
 
-    fn check_format(&self) -> Result<()> {
-        match self.get(Space::Meta, FORMAT_KEY)? {
-            None => {
-                let mut commit = Commit::default();
-                commit.put(Space::Meta, FORMAT_KEY.to_vec(), FORMAT_VERSION.to_be_bytes().to_vec());
-                self.commit(commit)
-            }
-            Some(bytes) => {
-                let found = bytes.as_slice().try_into().map_or(0, u32::from_be_bytes);
-                if found == FORMAT_VERSION {
-                    return Ok(());
-                }
-                Err(Error::UnsupportedFormat { path: self.path.clone(), found, supported: FORMAT_VERSION })
-            }
+    /// Reads what answers depend on, and compares it with its checksums.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] that names the first damaged value, how many there are, and what to do.
+    pub(crate) fn refuse_damage(&self) -> Result<()> {
+        let faults = self.snapshot()?.faults(&Space::OF_ANSWERS);
+        let needed: Vec<&CatalogFault> = faults.iter().filter(|fault| !fault.is_spare()).collect();
+        for fault in faults.iter().skip(1) {
+            tracing::error!(%fault, path = %self.path().display(), "the catalog is damaged");
         }
+        needed.first().map_or(Ok(()), |fault| Err(fault.error(self.path())))
     }
 
     /// Makes changes durable; returns after the fsync.
@@ -250,9 +331,46 @@ impl Catalog {
         self.writer.submit(commit)
     }
 
+    /// As [`Catalog::submit`], with a number for [`Catalog::durable`].
+    pub(crate) fn submit_numbered(&self, mut commit: Commit, number: u64) -> PendingCommit {
+        commit.number = Some(number);
+        self.writer.submit(commit)
+    }
+
+    /// The number of the last numbered commit that is durable.
+    pub(crate) fn durable(&self) -> Option<u64> {
+        self.connection.durable()
+    }
+
+    /// Why writes are refused; `None` while they are not.
+    pub fn failure(&self) -> Option<Error> {
+        self.connection.failure()
+    }
+
+    /// Opens the database again after a write failed; writes stay refused until [`Catalog::resume`].
+    ///
+    /// # Errors
+    /// Why it cannot be written yet.
+    pub(crate) fn reopen(&self, files: &dyn FileSystem) -> Result<()> {
+        self.connection.reopen(files)
+    }
+
+    /// Takes writes again. What was submitted before is refused: it builds on what failed.
+    pub(crate) fn resume(&self) {
+        self.connection.resume();
+    }
+
     /// The catalog as the last commit left it.
     pub fn snapshot(&self) -> Result<Snapshot> {
-        Ok(Snapshot::new(self.database.begin_read().map_err(catalog_error)?))
+        self.connection.snapshot()
+    }
+
+    /// The same as the disk has it: nothing that the server keeps of it in memory is read.
+    ///
+    /// # Errors
+    /// As of [`Catalog::open_frozen`].
+    pub(crate) fn on_disk(&self) -> Result<OnDisk> {
+        self.connection.on_disk()
     }
 
     /// One value.
@@ -262,7 +380,7 @@ impl Catalog {
 
     /// Calls `visit` with each key that starts with `prefix`, in order, until it returns false.
     pub fn scan(&self, space: Space, prefix: &[u8], visit: impl FnMut(&[u8], &[u8]) -> Result<bool>) -> Result<()> {
-        self.snapshot()?.walk(space, prefix, false, visit)
+        self.snapshot()?.scan(space, prefix, visit)
     }
 
     /// As [`Catalog::scan`], from the last key to the first.
@@ -272,12 +390,11 @@ impl Catalog {
         prefix: &[u8],
         visit: impl FnMut(&[u8], &[u8]) -> Result<bool>,
     ) -> Result<()> {
-        self.snapshot()?.walk(space, prefix, true, visit)
+        self.snapshot()?.walk_needed(space, prefix, true, visit)
     }
 }
 
-fn frozen_database(path: &Path, cache_bytes: usize) -> Result<Database> {
-    let file = Frozen::open(path)?;
+fn frozen_database(file: Frozen, path: &Path, cache_bytes: usize) -> Result<Database> {
     if file.is_empty() {
         return Err(Error::Corrupt { path: path.to_owned(), what: "it is empty".into() });
     }
@@ -316,6 +433,15 @@ fn catalog_error(error: impl std::fmt::Display) -> Error {
     Error::Catalog(error.to_string())
 }
 
+/// The error of a write, with what the disk said.
+fn write_error(path: &Path, error: redb::Error) -> Error {
+    match error {
+        redb::Error::Io(source) => refused("write", path, &source),
+        redb::Error::Corrupted(what) => Error::Corrupt { path: path.to_owned(), what: format!("{what}. {ADVICE}") },
+        other => catalog_error(other),
+    }
+}
+
 fn open_error(path: &Path, error: redb::DatabaseError) -> Error {
     match error {
         redb::DatabaseError::DatabaseAlreadyOpen => {
@@ -325,51 +451,5 @@ fn open_error(path: &Path, error: redb::DatabaseError) -> Error {
             Error::io("open", path, &source)
         }
         other => Error::Corrupt { path: path.to_owned(), what: format!("not a Terrace catalog: {other}") },
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
-    use crate::io::RealFiles;
-
-    #[test]
-    fn commits_survive_a_reopen_and_prefixes_are_ranges() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("catalog.redb");
-        {
-            let catalog = Catalog::open(&RealFiles, &path, 1 << 20).unwrap();
-            let mut commit = Commit::default();
-            for n in 0..3 {
-                commit.put(Space::Chunks, key(&[7, n]), vec![n as u8]);
-            }
-            commit.put(Space::Chunks, key(&[8, 0]), vec![9]);
-            catalog.commit(commit).unwrap();
-        }
-        let catalog = Catalog::open(&RealFiles, &path, 1 << 20).unwrap();
-        let mut seen = Vec::new();
-        let visit = |k: &[u8], v: &[u8]| {
-            seen.push((key_part(k, 1), v[0]));
-            Ok(true)
-        };
-        catalog.scan_back(Space::Chunks, &key(&[7]), visit).unwrap();
-        assert_eq!(seen, [(2, 2), (1, 1), (0, 0)]);
-        assert!(matches!(Catalog::open(&RealFiles, &path, 1 << 20), Err(Error::Locked { .. })));
-    }
-
-    #[test]
-    fn other_versions_and_foreign_files_are_refused() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("catalog.redb");
-        let catalog = Catalog::open(&RealFiles, &path, 1 << 20).unwrap();
-        let mut commit = Commit::default();
-        commit.put(Space::Meta, FORMAT_KEY.to_vec(), 99u32.to_be_bytes().to_vec());
-        catalog.commit(commit).unwrap();
-        drop(catalog);
-        assert!(matches!(Catalog::open(&RealFiles, &path, 1 << 20), Err(Error::UnsupportedFormat { found: 99, .. })));
-        let foreign = dir.path().join("foreign");
-        std::fs::write(&foreign, b"PAR1 not a catalog at all, but long enough to be read as one").unwrap();
-        assert!(matches!(Catalog::open(&RealFiles, &foreign, 1 << 20), Err(Error::Corrupt { .. })));
     }
 }

@@ -1,17 +1,37 @@
 //! The catalog as one commit left it: what is read through one [`Snapshot`] fits together.
+//!
+//! Every value is compared with its checksum when it is read ([`super::sealed`]). What answers depend on is an error when it
+//! is damaged; what is measured or logged anew is passed over with a warning.
 
 use std::fmt;
 use std::path::Path;
+use std::sync::Arc;
 
-use redb::{Database, ReadTransaction};
+use redb::{Database, ReadOnlyTable, ReadTransaction, ReadableTable, ReadableTableMetadata};
 
-use super::{Space, catalog_error, open_error, successor};
+use super::sealed::{self, CatalogFault};
+use super::{Space, catalog_error, format, open_error, successor};
 use crate::error::{Error, Result};
 
 /// All spaces as of one commit. Holding it keeps old pages of the catalog from being used again, nothing more.
 pub struct Snapshot {
     transaction: ReadTransaction,
+    origin: Origin,
 }
+
+/// What a snapshot is of.
+#[derive(Debug, Clone)]
+pub(super) struct Origin {
+    pub(super) path: Arc<Path>,
+    /// Values have checksums: all have from version 4 on.
+    pub(super) is_sealed: bool,
+}
+
+/// A table of redb.
+type Entries = ReadOnlyTable<&'static [u8], &'static [u8]>;
+
+/// A value as it was read.
+type Read<'a> = std::result::Result<&'a [u8], CatalogFault>;
 
 impl fmt::Debug for Snapshot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -20,36 +40,59 @@ impl fmt::Debug for Snapshot {
 }
 
 impl Snapshot {
-    pub(super) fn new(transaction: ReadTransaction) -> Self {
-        Self { transaction }
+    pub(super) fn new(transaction: ReadTransaction, origin: Origin) -> Self {
+        Self { transaction, origin }
     }
 
     /// One value.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] when the value is damaged and cannot be done without; [`Error::Catalog`].
     pub fn get(&self, space: Space, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        match guarded(|| self.transaction.open_table(space.definition()))? {
-            Ok(table) => Ok(guarded(|| table.get(key))?.map_err(catalog_error)?.map(|v| v.value().to_vec())),
-            Err(redb::TableError::TableDoesNotExist(_)) => Ok(None),
-            Err(error) => Err(catalog_error(error)),
-        }
+        let Some(table) = self.table(space)? else { return Ok(None) };
+        let Some(value) = guarded(|| table.get(key))?.map_err(catalog_error)? else { return Ok(None) };
+        self.needed(self.opened(space, key, value.value())).map(|payload| payload.map(<[u8]>::to_vec))
     }
 
     /// Calls `visit` with each key that starts with `prefix`, in order, until it returns false.
+    ///
+    /// # Errors
+    /// As of [`Snapshot::get`].
     pub fn scan(&self, space: Space, prefix: &[u8], visit: impl FnMut(&[u8], &[u8]) -> Result<bool>) -> Result<()> {
+        self.walk_needed(space, prefix, false, visit)
+    }
+
+    /// As [`Snapshot::scan`], with what is wrong with a value in its place.
+    pub fn scan_all(
+        &self,
+        space: Space,
+        prefix: &[u8],
+        visit: impl FnMut(&[u8], Read<'_>) -> Result<bool>,
+    ) -> Result<()> {
         self.walk(space, prefix, false, visit)
     }
 
-    pub(super) fn walk(
+    pub(super) fn walk_needed(
         &self,
         space: Space,
         prefix: &[u8],
         backwards: bool,
         mut visit: impl FnMut(&[u8], &[u8]) -> Result<bool>,
     ) -> Result<()> {
-        let table = match guarded(|| self.transaction.open_table(space.definition()))? {
-            Ok(table) => table,
-            Err(redb::TableError::TableDoesNotExist(_)) => return Ok(()),
-            Err(error) => return Err(catalog_error(error)),
-        };
+        self.walk(space, prefix, backwards, |key, value| match self.needed(value)? {
+            Some(payload) => visit(key, payload),
+            None => Ok(true),
+        })
+    }
+
+    fn walk(
+        &self,
+        space: Space,
+        prefix: &[u8],
+        backwards: bool,
+        mut visit: impl FnMut(&[u8], Read<'_>) -> Result<bool>,
+    ) -> Result<()> {
+        let Some(table) = self.table(space)? else { return Ok(()) };
         let range = || match successor(prefix) {
             Some(end) => table.range::<&[u8]>(prefix..end.as_slice()),
             None => table.range::<&[u8]>(prefix..),
@@ -57,24 +100,94 @@ impl Snapshot {
         let mut range = guarded(range)?.map_err(catalog_error)?;
         while let Some(entry) = guarded(|| if backwards { range.next_back() } else { range.next() })? {
             let (key, value) = entry.map_err(catalog_error)?;
-            if !visit(key.value(), value.value())? {
+            if !visit(key.value(), self.opened(space, key.value(), value.value()))? {
                 break;
             }
         }
         Ok(())
     }
 
+    fn table(&self, space: Space) -> Result<Option<Entries>> {
+        match guarded(|| self.transaction.open_table(space.definition()))? {
+            Ok(table) => Ok(Some(table)),
+            Err(redb::TableError::TableDoesNotExist(_)) if !self.origin.is_sealed => Ok(None),
+            Err(redb::TableError::TableDoesNotExist(_)) => {
+                Err(CatalogFault::of_pages(space, None, "it is missing").error(&self.origin.path))
+            }
+            Err(error) => Err(catalog_error(error)),
+        }
+    }
+
+    fn opened<'a>(&self, space: Space, key: &[u8], stored: &'a [u8]) -> Read<'a> {
+        if self.origin.is_sealed { sealed::open(space, key, stored) } else { Ok(stored) }
+    }
+
+    /// The payload; `None` for a damaged one that statements do without.
+    fn needed<'a>(&self, value: Read<'a>) -> Result<Option<&'a [u8]>> {
+        match value {
+            Ok(payload) => Ok(Some(payload)),
+            Err(fault) if fault.is_spare() => {
+                tracing::warn!(%fault, path = %self.origin.path.display(), "a damaged value is passed over");
+                Ok(None)
+            }
+            Err(fault) => Err(fault.error(&self.origin.path)),
+        }
+    }
+
+    /// What is wrong in `spaces`: values against their checksums, and whether keys are in order, found where a look-up seeks
+    /// them, and as many as the space says.
+    pub fn faults(&self, spaces: &[Space]) -> Vec<CatalogFault> {
+        let mut faults = Vec::new();
+        for space in spaces {
+            let mut last = None;
+            let checked = self.check_space(*space, &mut last, &mut faults);
+            if checked.is_err() {
+                faults.push(CatalogFault::of_pages(*space, last.as_deref(), "a page behind it is damaged"));
+            }
+        }
+        faults
+    }
+
+    /// Stops at the first page that is damaged; `last` is the key before it.
+    fn check_space(&self, space: Space, last: &mut Option<Vec<u8>>, faults: &mut Vec<CatalogFault>) -> Result<()> {
+        let Some(table) = self.table(space)? else { return Ok(()) };
+        let damaged = || Error::Catalog("a page is damaged".into());
+        let mut count = 0;
+        for entry in guarded(|| table.iter())?.map_err(catalog_error)?.into_guarded() {
+            let (key, value) = entry?.map_err(catalog_error)?;
+            let (key, value) = (key.value(), value.value());
+            let found = guarded(|| table.get(key))?.map_err(catalog_error)?.ok_or_else(damaged)?;
+            if last.as_deref().is_some_and(|last| last >= key) || found.value() != value {
+                return Err(damaged());
+            }
+            faults.extend(self.opened(space, key, value).err());
+            *last = Some(key.to_vec());
+            count += 1;
+        }
+        let expected = guarded(|| table.len())?.map_err(catalog_error)?;
+        if count == expected { Ok(()) } else { Err(damaged()) }
+    }
+
     /// Writes everything into a fresh catalog at `path`, in one commit; durable on return (the folder is the caller's).
     pub fn copy_to(&self, path: &Path, cache_bytes: usize) -> Result<()> {
         let target = Database::builder().set_cache_size(cache_bytes).create(path).map_err(|e| open_error(path, e))?;
-        let mut write = target.begin_write().map_err(catalog_error)?;
-        write.set_quick_repair(true);
-        for space in Space::ALL {
-            let mut table = write.open_table(space.definition()).map_err(catalog_error)?;
-            self.scan(space, &[], |key, value| table.insert(key, value).map(|_| true).map_err(catalog_error))?;
-        }
-        write.commit().map_err(catalog_error)
+        format::rewrite(&target, path, Some(self))
     }
+}
+
+/// An iterator of redb, each step of it guarded.
+trait Guarded: Iterator + Sized {
+    fn into_guarded(mut self) -> impl Iterator<Item = Result<Self::Item>> {
+        std::iter::from_fn(move || guarded(|| self.next()).transpose())
+    }
+}
+
+impl<I: Iterator> Guarded for I {}
+
+/// Closes a database: redb may write then, and stumble.
+pub(super) fn close(database: Option<Database>) {
+    // What it stumbles over is damage that was there before, or is found at the next open.
+    let _ = guarded(|| drop(database));
 }
 
 /// redb takes its own pages on trust and panics at what it stumbles over in a damaged one; here that is an error.

@@ -210,7 +210,7 @@ fn write_around_cache(path: &Path, bytes: &[u8]) -> std::io::Result<usize> {
     Ok(whole)
 }
 
-fn refused(action: &'static str, path: &Path, error: &std::io::Error) -> Error {
+pub(crate) fn refused(action: &'static str, path: &Path, error: &std::io::Error) -> Error {
     match Error::io(action, path, error) {
         Error::Io { action, path, errno: errno @ Some(libc::ENOSPC | libc::EDQUOT), .. } => {
             let message = "the disk is full: free space, or move the data directory to a larger disk".into();

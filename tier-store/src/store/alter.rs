@@ -59,6 +59,9 @@ impl Core {
         let submitted = self.submit(commit, Vec::new());
         drop(head);
         self.complete(submitted)?;
+        if definition.options.durability == Durability::Full {
+            version.delta.iter().for_each(|rows| rows.entry.set_logged());
+        }
         let table = Arc::new(old.successor(definition, version, self.clock.now_us()));
         {
             let mut tables = self.tables.write();
@@ -112,7 +115,6 @@ fn log_delta(
             if let Some(deletions) = &rows.deletions {
                 commit.put(Space::DeltaDeletions, key, encode_rows(deletions)?);
             }
-            rows.entry.set_logged();
         }
     }
     Ok(())

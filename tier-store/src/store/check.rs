@@ -1,7 +1,8 @@
 //! Checking a store: everything that can be verified, and for each finding what to do.
 //!
 //! ```text
-//!   catalog        pages against redb's checksums (offline), every record decodes and belongs to a table
+//!   catalog        pages against redb's checksums (offline), every value against its own, every record decodes and
+//!                  belongs to a table
 //!   chunk files    there, of the right size; each column against its checksums; header, footer and padding against
 //!                  the file's stamp; the header against the catalog
 //!   statistics     the stored bounds against those of the data
@@ -15,14 +16,13 @@ use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef};
 use serde::{Deserialize, Serialize};
 
 use super::core::Core;
 use super::heal::decoded;
 use super::recovery::{self, CATALOG_FILE, Inspection};
 use crate::catalog::records::{decode, decode_batches, decode_rows};
-use crate::catalog::{Catalog, ChunkRecord, Space, TableRecord, key_part};
+use crate::catalog::{Catalog, CatalogFault, ChunkRecord, Commit, Snapshot, Space, TableRecord, key_part};
 use crate::error::{Error, Result};
 use crate::io::AlignedBuffer;
 use crate::io::files::RealFiles;
@@ -129,6 +129,7 @@ pub fn check(data_dir: &Path, options: CheckOptions, watch: Watch<'_>) -> Result
         let mut check = Check::new(&core, CheckOptions { repair: false, ..options });
         broken.iter().for_each(|(id, error)| check.broken_table(*id, error));
         check.run(watch)?;
+        check.format();
         check.folder(&broken.iter().map(|(id, _)| *id).collect())?;
         Ok(check.report)
     };
@@ -136,12 +137,38 @@ pub fn check(data_dir: &Path, options: CheckOptions, watch: Watch<'_>) -> Result
         true => Ok(()),
         false => recovery::with_holder(&RealFiles, data_dir, Catalog::verify(&catalog, CACHE_BYTES)),
     };
-    match verified.and_then(|()| checked(watch)) {
-        Err(error @ (Error::Corrupt { .. } | Error::Catalog(_))) => {
-            let finding = catalog_finding(catalog, error.to_string());
-            Ok(CheckReport { quick: options.quick, tables: Vec::new(), findings: vec![finding], verified_bytes: 0 })
+    // The keys of damaged values say more than that some page is damaged.
+    let is_damage = |error: &Error| matches!(error, Error::Corrupt { .. } | Error::Catalog(_));
+    match verified {
+        Ok(()) => {}
+        Err(error) if is_damage(&error) => {
+            let mut report = checked(watch).or_else(|error| only(options, named_faults(&catalog, &error)))?;
+            let is_named = report.findings.iter().any(|finding| finding.path == catalog);
+            if !is_named {
+                report.findings.insert(0, catalog_finding(catalog, error.to_string()));
+            }
+            return Ok(report);
         }
+        Err(error) => return Err(error),
+    }
+    match checked(watch) {
+        Err(error) if is_damage(&error) => only(options, named_faults(&catalog, &error)),
         done => done,
+    }
+}
+
+/// A report of a directory whose catalog cannot be used.
+fn only(options: CheckOptions, findings: Vec<Finding>) -> Result<CheckReport> {
+    Ok(CheckReport { quick: options.quick, tables: Vec::new(), findings, verified_bytes: 0 })
+}
+
+/// What is damaged in a catalog that cannot be used because of `error`.
+fn named_faults(catalog: &Path, error: &Error) -> Vec<Finding> {
+    let snapshot = Catalog::open_frozen(catalog, CACHE_BYTES).and_then(|catalog| catalog.snapshot());
+    let faults = snapshot.map(|snapshot| snapshot.faults(&Space::ALL)).unwrap_or_default();
+    match faults.is_empty() {
+        true => vec![catalog_finding(catalog.to_owned(), error.to_string())],
+        false => faults.iter().map(|fault| fault_finding(catalog, fault, None)).collect(),
     }
 }
 
@@ -153,6 +180,15 @@ impl Core {
         let mut check = Check::new(self, options);
         check.run(watch)?;
         Ok(check.report)
+    }
+
+    /// Removes a damaged value that statements do without.
+    fn forget_spare(&self, fault: &CatalogFault) -> Result<()> {
+        let key = fault.key.clone().filter(|_| !fault.is_of_pages());
+        let key = key.ok_or_else(|| Error::Invalid("a damaged page is not mended".into()))?;
+        let mut commit = Commit::default();
+        commit.delete(fault.space, key);
+        self.catalog.commit(commit)
     }
 }
 
@@ -194,20 +230,53 @@ impl<'a> Check<'a> {
         Ok(())
     }
 
-    /// Every record decodes and belongs to a table.
+    /// Every value is what was written; every record decodes and belongs to a table.
     fn catalog(&mut self) -> Result<()> {
-        let snapshot = self.core.catalog.snapshot()?;
         let path = self.core.data_dir.join(CATALOG_FILE);
+        match self.core.descriptions.files().is_simulated() {
+            true => self.snapshot(&path, &self.core.catalog.snapshot()?),
+            false => match self.core.catalog.on_disk() {
+                Ok(on_disk) => self.snapshot(&path, &on_disk.snapshot),
+                Err(error @ (Error::Corrupt { .. } | Error::Catalog(_))) => {
+                    self.report.findings.push(catalog_finding(path, error.to_string()));
+                    Ok(())
+                }
+                Err(error) => Err(error),
+            },
+        }
+    }
+
+    fn snapshot(&mut self, path: &Path, snapshot: &Snapshot) -> Result<()> {
+        let names: HashMap<TableId, String> =
+            self.core.tables().iter().map(|table| (table.id(), table.name().to_string())).collect();
+        let damaged = snapshot.faults(&Space::ALL);
+        for fault in &damaged {
+            let name = fault.table().and_then(|table| names.get(&table)).cloned();
+            let mut finding = fault_finding(path, fault, name);
+            if self.options.repair && fault.is_spare() {
+                match self.core.forget_spare(fault) {
+                    Ok(()) => (finding.severity, finding.advice) = (Severity::Healed, "nothing to do".to_owned()),
+                    Err(error) => finding.advice = format!("cannot be removed: {error}"),
+                }
+            }
+            self.report.findings.push(finding);
+        }
+        // Behind a damaged page nothing more can be said of a space.
+        let is_readable = |space: Space| !damaged.iter().any(|fault| fault.space == space && fault.is_of_pages());
+        if !is_readable(Space::Tables) {
+            return Ok(());
+        }
         let mut tables = HashMap::new();
         let mut faults = Vec::new();
-        snapshot.scan(Space::Tables, &[], |k, v| {
-            let schema = decode::<TableRecord>(v, "a table").and_then(|record| Ok(record.definition()?.schema));
+        snapshot.scan_all(Space::Tables, &[], |k, v| {
+            let record = v.ok().and_then(|v| decode::<TableRecord>(v, "a table").ok());
             // Tables that cannot be read were found when they were loaded.
-            tables.insert(key_part(k, 0), schema.ok());
+            tables.insert(key_part(k, 0), record.and_then(|record| Some(record.definition().ok()?.schema)));
             Ok(true)
         })?;
-        for space in Space::OF_CONTENT {
-            snapshot.scan(space, &[], |k, v| {
+        for space in Space::OF_CONTENT.into_iter().filter(|space| is_readable(*space)) {
+            snapshot.scan_all(space, &[], |k, v| {
+                let Ok(v) = v else { return Ok(true) };
                 let table = key_part(k, 0);
                 let fault = match (space, tables.get(&table)) {
                     (_, None) => Some("it belongs to no table".to_owned()),
@@ -222,13 +291,26 @@ impl<'a> Check<'a> {
                     (Space::Deletions | Space::DeltaDeletions, _) => decode_rows(v).err().map(|e| e.to_string()),
                     _ => decode_batches(v).err().map(|e| e.to_string()),
                 };
-                let name = format!("{space:?}").to_lowercase();
+                let name = space.name();
                 faults.extend(fault.map(|f| format!("entry {} of {name} of table {table}: {f}", key_part(k, 1))));
                 Ok(true)
             })?;
         }
-        self.report.findings.extend(faults.into_iter().map(|what| catalog_finding(path.clone(), what)));
+        self.report.findings.extend(faults.into_iter().map(|what| catalog_finding(path.to_owned(), what)));
         Ok(())
+    }
+
+    /// One of the version before is no damage.
+    fn format(&mut self) {
+        if !self.core.catalog.is_sealed() {
+            let path = self.core.data_dir.join(CATALOG_FILE);
+            let what = "it was written by an earlier version: its values have no checksums";
+            self.report.findings.push(notice(
+                path,
+                what,
+                "the next start of a server rewrites it; make a backup before",
+            ));
+        }
     }
 
     fn broken_table(&mut self, id: TableId, error: &Error) {
@@ -359,6 +441,19 @@ impl Fault {
     }
 }
 
+/// A finding of a damaged value or page of the catalog.
+fn fault_finding(path: &Path, fault: &CatalogFault, table: Option<String>) -> Finding {
+    let finding = catalog_finding(path.to_owned(), fault.to_string());
+    match fault.is_spare() {
+        true => {
+            let advice = "statements go on without it: it is made anew, or was a line of a log. `terrace check --repair` on \
+                          the running server removes it";
+            Finding { advice: advice.to_owned(), table, ..finding }
+        }
+        false => Finding { table, ..finding },
+    }
+}
+
 fn catalog_finding(path: PathBuf, what: String) -> Finding {
     let advice = "restore a backup, or rebuild the catalog from the table files: `terrace rebuild-catalog`".to_owned();
     Finding { severity: Severity::Damage, path, table: None, chunk: None, column: None, what, advice }
@@ -420,12 +515,10 @@ fn frame_fault(chunk: &Chunk, file: &[u8]) -> Option<Fault> {
 fn statistics_fault(version: &TableVersion, position: usize, chunk: &Chunk, file: &AlignedBuffer) -> Option<Fault> {
     let compare = || -> Result<Option<usize>> {
         let computed = ChunkStatistics::bounds(&decoded(chunk, file.as_slice())?)?;
+        let computed = computed.by_column();
         for column in 0..chunk.columns().len() {
             let stored = version.statistics.column(column)?;
-            let (min, max) = (stored.min.slice(position, 1), stored.max.slice(position, 1));
-            let nulls: ArrayRef = Arc::new(stored.null_counts.slice(position, 1));
-            let same = [min, max, nulls].iter().zip(computed.of_column(column)).all(|(a, b)| a.as_ref() == b.as_ref());
-            if !same {
+            if !computed(column).is_some_and(|computed| stored.holds(position, &computed)) {
                 return Ok(Some(column));
             }
         }

@@ -20,7 +20,7 @@ use crate::catalog::records::encode_batches;
 use crate::catalog::{Commit, PendingCommit};
 use crate::error::{Error, Result};
 use crate::table::ingest::SealedChunk;
-use crate::table::{DeltaRows, Durability, Table, TableVersion};
+use crate::table::{Chunk, DeltaRows, Durability, Table, TableVersion};
 
 /// What a commit does to one table.
 #[derive(Debug)]
@@ -65,7 +65,15 @@ type Versions = Vec<(Arc<Table>, NextVersion)>;
 #[derive(Debug, Default)]
 pub(super) struct Publications {
     next: u64,
-    waiting: VecDeque<(u64, Versions)>,
+    waiting: VecDeque<Waiting>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    number: u64,
+    /// False when nothing of it goes to the disk.
+    is_logged: bool,
+    versions: Versions,
 }
 
 /// A commit on its way to the disk.
@@ -140,8 +148,8 @@ impl Core {
         publications.next += 1;
         // What is not logged need not wait, unless it builds on something that does.
         let volatile = commit.is_empty() && publications.waiting.is_empty();
-        publications.waiting.push_back((number, versions));
-        let pending = (!volatile).then(|| self.catalog.submit(commit));
+        publications.waiting.push_back(Waiting { number, is_logged: !volatile, versions });
+        let pending = (!volatile).then(|| self.catalog.submit_numbered(commit, number));
         Submitted { number, pending }
     }
 
@@ -155,16 +163,63 @@ impl Core {
         let mut publications = self.publications.lock();
         let _list = self.tables.write();
         let now = self.clock.now_us();
-        while let Some((_, versions)) = publications.waiting.pop_front_if(|(number, _)| *number <= submitted.number) {
-            for (table, next) in versions {
-                table.publish(next.version, now);
-                for chunk in next.removed {
-                    chunk.doom(&self.ssd);
-                    table.forget_chunk(chunk.id);
-                    gone.push(chunk);
-                }
+        while let Some(waiting) = publications.waiting.pop_front_if(|waiting| waiting.number <= submitted.number) {
+            self.publish(waiting.versions, now, &mut gone);
+        }
+        Ok(())
+    }
+
+    fn publish(&self, versions: Versions, now_us: u64, gone: &mut Vec<Arc<Chunk>>) {
+        for (table, next) in versions {
+            table.publish(next.version, now_us);
+            for chunk in next.removed {
+                chunk.doom(&self.ssd);
+                table.forget_chunk(chunk.id);
+                gone.push(chunk);
             }
         }
+    }
+
+    /// Opens the catalog again after the disk refused a write. Tables go on from the last version that is durable: what was
+    /// queued behind the failure is forgotten, and its new files go.
+    ///
+    /// # Errors
+    /// Why it cannot be written yet.
+    pub(super) fn reopen_catalog(&self) -> Result<()> {
+        // A definition that is being changed has its answer before this goes on.
+        let _ddl = self.ddl.lock();
+        if self.catalog.failure().is_none() {
+            // Somebody else did it: heads may be ahead of what is published again.
+            return Ok(());
+        }
+        self.catalog.reopen(self.descriptions.files())?;
+        let mut tables = self.tables();
+        tables.sort_by_key(|table| table.id());
+        let mut heads: Vec<_> = tables.iter().map(|table| table.lock_head()).collect();
+        // Dropped after the locks: the last reader of a chunk deletes its file.
+        let (mut gone, mut forgotten) = (Vec::new(), Vec::new());
+        let mut publications = self.publications.lock();
+        let list = self.tables.write();
+        let (durable, now) = (self.catalog.durable(), self.clock.now_us());
+        let is_durable = |waiting: &mut Waiting| !waiting.is_logged || Some(waiting.number) <= durable;
+        while let Some(waiting) = publications.waiting.pop_front_if(is_durable) {
+            self.publish(waiting.versions, now, &mut gone);
+        }
+        forgotten.extend(publications.waiting.drain(..).flat_map(|waiting| waiting.versions));
+        for (table, next) in &forgotten {
+            let kept = table.version();
+            let is_kept = |chunk: &Chunk| kept.chunks.iter().any(|entry| entry.chunk.path == chunk.path);
+            next.added.iter().filter(|chunk| !is_kept(chunk)).for_each(|chunk| chunk.doom(&self.ssd));
+        }
+        for (table, head) in tables.iter().zip(&mut heads) {
+            head.version = table.version();
+            head.dropped = false;
+            // Where their rows were to go, they did not.
+            head.version.chunks.iter().for_each(|entry| entry.chunk.whereabouts.moved.clear());
+            head.version.delta.iter().for_each(|rows| rows.entry.moved.clear());
+        }
+        self.catalog.resume();
+        drop((list, publications, heads));
         Ok(())
     }
 

@@ -197,7 +197,7 @@ impl Core {
             head.version = Arc::clone(&next.version);
             for (old, map) in group.iter().zip(maps) {
                 // Only a compaction sets it, and a chunk is compacted once.
-                let _ = old.chunk.whereabouts.moved.set(map);
+                old.chunk.whereabouts.moved.set(map);
             }
             self.submit(commit, vec![(Arc::clone(table), next)])
         };

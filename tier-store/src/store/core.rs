@@ -16,8 +16,9 @@ use serde::de::DeserializeOwned;
 use super::commit::Publications;
 use super::compact::CompactionCounters;
 use super::description::Descriptions;
+use super::retry::Retry;
 use crate::catalog::records::{decode, encode};
-use crate::catalog::{Catalog, Commit, Space, TableRecord, key};
+use crate::catalog::{CALIBRATION_KEY, Catalog, Commit, HOLDS_KEY, Space, TableRecord, key};
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::heat::{AccessTotals, Pattern};
@@ -37,9 +38,7 @@ use crate::tier::{Account, MemoryTier, MemoryTiers, TierId, TierKind, codec};
 
 /// Epochs kept in the log.
 const KEPT_EPOCHS: u64 = 1000;
-const CALIBRATION_KEY: &[u8] = b"calibration";
 const CONTROL_KEY: &[u8] = b"tiering_control";
-const HOLDS_KEY: &[u8] = b"tiering_holds";
 
 /// A tier with its budget and use.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -101,6 +100,8 @@ pub struct Core {
     /// Locked for writing while tables come and go and while versions are published.
     pub(super) tables: RwLock<BTreeMap<TableName, Arc<Table>>>,
     pub(super) publications: Mutex<Publications>,
+    /// When the catalog is opened again after a failure.
+    pub(super) retry: Retry,
     pub(super) compactions: CompactionCounters,
     /// Held while the set of tables changes.
     pub(super) ddl: Mutex<()>,

@@ -137,9 +137,12 @@ impl Machine {
                     }
                     let stopped = self.disk.is_dead() || matches!(operation, Operation::Reopen);
                     match (&open, &error) {
-                        (Some(store), Error::Catalog(_)) if !stopped => {
+                        (Some(store), Error::ReadOnly { .. }) if !stopped => {
                             self.model.possible = vec![before, after];
-                            return faults::check_refusal(self, store);
+                            faults::check_refusal(self, store);
+                            if !faults::goes_on(self, store) {
+                                return;
+                            }
                         }
                         (Some(store), _) if !stopped => faults::check_failure(self, store, &operation, &error),
                         _ => {

@@ -54,6 +54,11 @@ impl Descriptions {
         Self { files, dir: data_dir.join(FOLDER) }
     }
 
+    /// Where they are written.
+    pub(super) fn files(&self) -> &dyn FileSystem {
+        self.files.as_ref()
+    }
+
     /// The file that describes a table.
     pub(super) fn path(&self, id: TableId) -> PathBuf {
         self.dir.join(format!("t{}.json", id.0))

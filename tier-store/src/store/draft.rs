@@ -95,16 +95,17 @@ impl<'a> Draft<'a> {
     /// # Errors
     /// [`Error::Conflict`] when one of them is deleted already.
     pub(super) fn delete(&mut self, holder: &Holder, rows: &RoaringBitmap) -> Result<()> {
-        let map = match holder {
-            Holder::Chunk(chunk) => chunk.moved.get(),
-            Holder::Delta(entry) => match entry.moved.get() {
-                Some(Moved::Folded { into, first, dropped }) => {
-                    let rows = folded(rows, *first, dropped.as_deref()).ok_or_else(|| self.conflict())?;
-                    return self.delete(&Holder::Delta(Arc::clone(into)), &rows);
-                }
-                Some(Moved::Sealed(map)) => Some(map),
-                None => None,
-            },
+        let (of_chunk, of_entry) = match holder {
+            Holder::Chunk(chunk) => (chunk.moved.get(), None),
+            Holder::Delta(entry) => (None, entry.moved.get()),
+        };
+        let map = match of_entry.as_deref() {
+            Some(Moved::Folded { into, first, dropped }) => {
+                let rows = folded(rows, *first, dropped.as_deref()).ok_or_else(|| self.conflict())?;
+                return self.delete(&Holder::Delta(Arc::clone(into)), &rows);
+            }
+            Some(Moved::Sealed(map)) => Some(map),
+            None => of_chunk.as_deref(),
         };
         if let Some(map) = map {
             let places = map.follow(rows).ok_or_else(|| self.conflict())?;

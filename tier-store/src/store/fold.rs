@@ -62,7 +62,7 @@ impl Core {
             for rows in old {
                 let (into, dropped) = (Arc::clone(&entry), rows.deletions.clone());
                 // Only a seal sets it beside this, and not at the same time.
-                let _ = rows.entry.moved.set(Moved::Folded { into, first, dropped });
+                rows.entry.moved.set(Moved::Folded { into, first, dropped });
                 first += rows.live_rows() as u32;
             }
             self.submit(commit, vec![(Arc::clone(table), next)])

@@ -21,7 +21,7 @@ use crate::tier::codec::Compression;
 use crate::tier::ssd::{Admission, ColdRead};
 
 /// Rows with all that chunk files can be made of: fixed widths, bits, nulls, long texts, lists.
-fn rows(range: std::ops::Range<i64>) -> RecordBatch {
+pub(super) fn rows(range: std::ops::Range<i64>) -> RecordBatch {
     let lists = range.clone().map(|i| (i % 5 != 0).then(|| (0..i % 4).map(Some).collect::<Vec<_>>()));
     let columns: [(&str, ArrayRef); 5] = [
         ("k", Arc::new(Int64Array::from_iter_values(range.clone()))),
@@ -41,7 +41,7 @@ fn definition(name: &str) -> TableDefinition {
 }
 
 /// Two tables with sealed chunks and a delta, and a view; closed. Some buffers are compressed, some are not.
-fn loaded(dir: &Path) -> BTreeMap<String, RecordBatch> {
+pub(super) fn loaded(dir: &Path) -> BTreeMap<String, RecordBatch> {
     loaded_as(dir, CompressionChoice::Always(Compression::Zstd))
 }
 
@@ -65,7 +65,7 @@ fn loaded_as(dir: &Path, compression: CompressionChoice) -> BTreeMap<String, Rec
     contents(&store)
 }
 
-fn table(store: &Store, name: &str) -> Arc<Table> {
+pub(super) fn table(store: &Store, name: &str) -> Arc<Table> {
     store.table(&TableName::new("public", name)).unwrap()
 }
 
@@ -95,13 +95,13 @@ fn live(batch: &RecordBatch, deleted: Option<&roaring::RoaringBitmap>) -> Record
     arrow::compute::filter_record_batch(batch, &BooleanArray::from_iter(kept)).unwrap()
 }
 
-fn contents(store: &Store) -> BTreeMap<String, RecordBatch> {
+pub(super) fn contents(store: &Store) -> BTreeMap<String, RecordBatch> {
     let all = |t: &Arc<Table>| (t.name().to_string(), read(store, &t.version()).unwrap());
     store.tables().iter().map(all).collect()
 }
 
 /// Every file of a directory with its bytes.
-fn image(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+pub(super) fn image(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut files = BTreeMap::new();
     for entry in std::fs::read_dir(dir).unwrap() {
         let path = entry.unwrap().path();
@@ -113,7 +113,7 @@ fn image(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     files
 }
 
-fn copy_files(from: &Path, to: &Path) {
+pub(super) fn copy_files(from: &Path, to: &Path) {
     for (path, bytes) in image(from) {
         let to = to.join(path.strip_prefix(from).unwrap());
         std::fs::create_dir_all(to.parent().unwrap()).unwrap();
@@ -121,11 +121,11 @@ fn copy_files(from: &Path, to: &Path) {
     }
 }
 
-fn unwatched(_: Progress) -> bool {
+pub(super) fn unwatched(_: Progress) -> bool {
     true
 }
 
-fn checked(dir: &Path, quick: bool) -> CheckReport {
+pub(super) fn checked(dir: &Path, quick: bool) -> CheckReport {
     check(dir, CheckOptions { quick, repair: false }, &mut unwatched).unwrap()
 }
 
@@ -160,6 +160,62 @@ fn a_sound_directory_is_found_sound_and_not_touched() {
     ] {
         assert!(matches!(&error, Error::Locked { holder, .. } if *holder == std::process::id().to_string()), "{error}");
     }
+}
+
+#[test]
+fn columns_of_all_types_are_found_sound() {
+    use crate::tier::codec::tests::batch_of_all_types;
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(StoreOptions::new(dir.path())).unwrap();
+    let mut definition =
+        TableDefinition::new(TableName::new("public", "all_types"), batch_of_all_types(0, 0, 0.0).schema());
+    definition.options.chunk_rows = 300;
+    let mut ingest = store.ingest_new(definition, false).unwrap();
+    // Chunks of several parts, and of a slice.
+    for (seed, rows, nulls) in [(1, 200, 0.2), (2, 250, 0.0), (3, 20, 1.0), (4, 270, 0.5)] {
+        ingest.write(batch_of_all_types(seed, rows, nulls)).unwrap();
+    }
+    ingest.finish().unwrap();
+    let t = table(&store, "all_types");
+    store.insert(&t, &[batch_of_all_types(5, 30, 0.3), batch_of_all_types(6, 10, 0.0)]).unwrap();
+    store.seal(&t).unwrap();
+    store.insert(&t, &[batch_of_all_types(7, 20, 0.1)]).unwrap();
+    for repair in [false, true] {
+        let report = store.check(CheckOptions { quick: false, repair }, &mut unwatched).unwrap();
+        assert!(report.findings.is_empty(), "{:?}", report.findings);
+    }
+    store.optimize(&t).unwrap();
+    store.insert(&t, &[batch_of_all_types(8, 20, 0.1)]).unwrap();
+    store.close().unwrap();
+    drop((t, store));
+    let report = checked(dir.path(), false);
+    assert!(report.findings.is_empty(), "{:?}", report.findings);
+    rebuild_catalog(dir.path(), true, 0, &mut unwatched).unwrap();
+    assert_eq!(checked(dir.path(), false).findings, []);
+}
+
+#[test]
+fn bounds_that_say_less_are_no_damage() {
+    use crate::catalog::records::{decode_batches, encode_batches};
+    let dir = tempfile::tempdir().unwrap();
+    loaded(dir.path());
+    {
+        let catalog = Catalog::open(&crate::io::files::RealFiles, &dir.path().join(CATALOG_FILE), 1 << 20).unwrap();
+        let key = crate::catalog::key(&[1, 0]);
+        let (schema, batches) = decode_batches(&catalog.get(Space::Statistics, &key).unwrap().unwrap()).unwrap();
+        let (rows, unknown) = (batches[0].num_rows(), BooleanArray::from(vec![false; batches[0].num_rows()]));
+        let column = |(field, array): (&arrow::datatypes::FieldRef, &ArrayRef)| match field.name().as_str() {
+            "min0" | "max0" => arrow::array::new_null_array(field.data_type(), rows),
+            "exact0" => Arc::new(unknown.clone()),
+            _ => Arc::clone(array),
+        };
+        let columns = schema.fields().iter().zip(batches[0].columns()).map(column).collect();
+        let bytes = encode_batches(&schema, &[RecordBatch::try_new(Arc::clone(&schema), columns).unwrap()]).unwrap();
+        let mut commit = Commit::default();
+        commit.put(Space::Statistics, key, bytes);
+        catalog.commit(commit).unwrap();
+    }
+    assert_eq!(checked(dir.path(), false).findings, []);
 }
 
 #[test]

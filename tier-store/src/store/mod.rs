@@ -19,6 +19,8 @@ mod distinct_tests;
 mod draft;
 mod fold;
 #[cfg(test)]
+mod format_tests;
+#[cfg(test)]
 mod guest;
 mod heal;
 #[cfg(test)]
@@ -29,6 +31,7 @@ mod old_catalog;
 mod options;
 mod rebuild;
 mod recovery;
+mod retry;
 mod rules;
 #[cfg(test)]
 mod tests;
@@ -55,6 +58,7 @@ pub use usage::{TableUsage, Usage, usage};
 
 use crate::catalog::{Catalog, Commit, Space};
 use crate::error::Result;
+use crate::migrate::Failing;
 use crate::placement::{EpochRecord, MergeOptions, MoveRecord, TierCost, Tiering, TieringHost, TieringOptions};
 use crate::table::ingest::SealedChunk;
 use crate::table::{
@@ -102,10 +106,14 @@ impl Store {
         }
         let pause = Duration::from_micros(seal.age_us / 4).clamp(Duration::from_millis(50), Duration::from_secs(10));
         let sealing = Arc::clone(&core);
-        let mut background = vec![Background::start("terrace-sealer", move || {
-            sealing.seal_aged();
-            pause
-        })];
+        let watching = Arc::clone(&core);
+        let mut background = vec![
+            Background::start("terrace-sealer", move || {
+                sealing.seal_aged();
+                pause
+            }),
+            Background::start("terrace-retry", move || watching.watch_catalog()),
+        ];
         if compaction_bytes_per_s > 0 {
             background.push(compact::start(Arc::clone(&core), compaction_bytes_per_s));
         }
@@ -365,6 +373,11 @@ impl Store {
     /// The durable catalog.
     pub fn catalog(&self) -> &Arc<Catalog> {
         &self.core.catalog
+    }
+
+    /// Why nothing can be stored, and when that is tried again; `None` while it can.
+    pub fn catalog_failing(&self) -> Option<Failing> {
+        self.core.catalog_failing()
     }
 
     /// The store's data directory.

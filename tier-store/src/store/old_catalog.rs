@@ -21,6 +21,8 @@ pub(super) struct OldCatalog {
     pub(super) objects: Vec<(Vec<u8>, Vec<u8>)>,
     /// Placement rules by table.
     pub(super) rules: Vec<(TableId, Rules)>,
+    /// What of these is damaged, in words.
+    pub(super) damaged: Vec<String>,
     /// The next mark of a hot view; `None` when that cannot be told.
     pub(super) next_mark: Option<u64>,
     rows: Option<KnownRows>,
@@ -47,25 +49,35 @@ impl OldCatalog {
             Err(_) => return Ok(Self::default()),
             Ok(catalog) => catalog,
         };
-        let mut objects = Vec::new();
-        let scanned = catalog.scan(Space::Objects, &[], |k, v| {
-            objects.push((k.to_vec(), v.to_vec()));
-            Ok(true)
+        let (mut objects, mut rules, mut damaged) = (Vec::new(), Vec::new(), Vec::new());
+        // Behind a damaged page nothing can be told from what it once was.
+        let scanned = catalog.snapshot().and_then(|snapshot| {
+            snapshot.scan_all(Space::Objects, &[], |k, v| {
+                match v {
+                    Ok(v) => objects.push((k.to_vec(), v.to_vec())),
+                    Err(fault) => damaged.push(fault.to_string()),
+                }
+                Ok(true)
+            })
         });
         if scanned.is_err() {
             objects.clear();
         }
-        let mut rules = Vec::new();
-        let scanned = catalog.scan(Space::Rules, &[], |k, v| {
-            rules.push((TableId(key_part(k, 0)), decode(v, "placement rules")?));
-            Ok(true)
+        let scanned = catalog.snapshot().and_then(|snapshot| {
+            snapshot.scan_all(Space::Rules, &[], |k, v| {
+                match v {
+                    Ok(v) => rules.push((TableId(key_part(k, 0)), decode(v, "placement rules")?)),
+                    Err(fault) => damaged.push(fault.to_string()),
+                }
+                Ok(true)
+            })
         });
         if scanned.is_err() {
             rules.clear();
         }
         let next_mark = catalog.get(Space::Meta, NEXT_MARK_KEY).ok();
         let next_mark = next_mark.map(|next| next.map_or(0, |bytes| key_part(&bytes, 0)));
-        Ok(Self { objects, rules, next_mark, rows: KnownRows::of(&catalog).ok() })
+        Ok(Self { objects, rules, damaged, next_mark, rows: KnownRows::of(&catalog).ok() })
     }
 
     /// Deleted rows of a chunk; `Some(None)` when it names no such chunk, `None` when that cannot be told.

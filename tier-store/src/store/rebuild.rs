@@ -106,6 +106,7 @@ pub fn rebuild_catalog(data_dir: &Path, write: bool, now_unix_us: u64, watch: Wa
     let old = OldCatalog::read(data_dir)?;
     refuse_holder(data_dir)?;
     let mut found = Found { ssd, tables: BTreeMap::new(), skipped: Vec::new() };
+    old.damaged.iter().for_each(|what| found.skip(data_dir.join(CATALOG_FILE), what));
     found.descriptions(data_dir)?;
     found.chunks(watch)?;
     let mut report = RebuildReport {

@@ -1,6 +1,7 @@
 //! Opening a data directory: lock, catalog, tables, orphans.
 //!
-//! Nothing but the catalog is read: chunks are queryable from their home at once, bounds load at first use. Files in the
+//! Nothing but the catalog is read, and all of it that answers depend on is compared with its checksums. Chunks are
+//! queryable from their home at once, bounds load at first use. Files in the
 //! SSD folder that no table knows are left over from a crash if they carry our names, and removed; any other file is
 //! named in the log and left alone. A chunk file that is missing or has another size is named; only statements that
 //! read it fail.
@@ -19,8 +20,9 @@ use super::compact::CompactionCounters;
 use super::core::Core;
 use super::description::Descriptions;
 use super::options::{ReadGapChoice, StoreOptions};
+use super::retry::Retry;
 use crate::catalog::records::{TableRecord, decode, decode_batches, decode_rows};
-use crate::catalog::{Catalog, ChunkRecord, Commit, Space, key, key_part};
+use crate::catalog::{Catalog, ChunkRecord, Commit, LOST_CATALOG, Space, key, key_part};
 use crate::error::{Error, Result};
 use crate::heat::AccessTotals;
 use crate::io::best_engine;
@@ -50,13 +52,14 @@ pub(super) fn open(options: StoreOptions) -> Result<Core> {
     let ssd_dir = dir.join(SSD_FOLDER);
     let files = options.files.as_ref();
     create_folders(files, &ssd_dir)?;
-    refuse_lost_catalog(&options.files, dir)?;
+    let has_tables = refuse_lost_catalog(&options.files, dir)?;
     if files.len(&dir.join(CATALOG_FILE))?.is_none() {
         // A first start may have been stopped after it made the folder. What is above may be closed to us.
         let _ = files.sync_folder(parent(dir));
     }
     close_to_others(dir);
-    let catalog = open_catalog(files, dir, options.catalog_cache_bytes)?;
+    let catalog = open_catalog(files, dir, options.catalog_cache_bytes, has_tables)?;
+    catalog.refuse_damage()?;
     let next_table = reserve_table_ids(&catalog)?;
     let mut core = assemble(&options, catalog, next_table)?;
     let tables = load_tables(&core)?.into_iter().map(|(_, table)| table.map(|t| (t.name().clone(), t)));
@@ -101,21 +104,19 @@ pub(super) fn inspect(dir: &Path) -> Result<Inspection> {
     Ok(Inspection { core, broken })
 }
 
-/// With a new catalog every file would look like a leftover, and be removed.
-fn refuse_lost_catalog(files: &Arc<dyn FileSystem>, dir: &Path) -> Result<()> {
+/// With a new catalog every file would look like a leftover, and be removed. True when there are files of tables.
+fn refuse_lost_catalog(files: &Arc<dyn FileSystem>, dir: &Path) -> Result<bool> {
     let catalog = dir.join(CATALOG_FILE);
-    if files.len(&catalog)?.is_some_and(|bytes| bytes > 0) {
-        return Ok(());
-    }
     let chunks = ssd::files::list(files.as_ref(), &dir.join(SSD_FOLDER))?.iter().any(|file| file.chunk.is_some());
-    let tables = !Descriptions::of(Arc::clone(files), dir).list()?.is_empty();
-    if chunks || tables { Err(lost_catalog(catalog)) } else { Ok(()) }
+    let has_tables = chunks || !Descriptions::of(Arc::clone(files), dir).list()?.is_empty();
+    match has_tables && files.len(&catalog)?.is_none_or(|bytes| bytes == 0) {
+        true => Err(lost_catalog(catalog)),
+        false => Ok(has_tables),
+    }
 }
 
 fn lost_catalog(path: PathBuf) -> Error {
-    let what = "it is missing or empty, and there are files of tables. Restore a backup, or make a catalog of the files: \
-                `terrace rebuild-catalog`";
-    Error::Corrupt { path, what: what.into() }
+    Error::Corrupt { path, what: LOST_CATALOG.into() }
 }
 
 /// A store without tables over an open catalog.
@@ -148,6 +149,7 @@ fn assemble(options: &StoreOptions, catalog: Arc<Catalog>, next_table: u64) -> R
         pressure: OnceLock::new(),
         tables: RwLock::new(BTreeMap::new()),
         publications: Mutex::default(),
+        retry: Retry::default(),
         compactions: CompactionCounters::default(),
         ddl: Mutex::new(()),
         marks: Mutex::new(()),
@@ -160,9 +162,13 @@ fn assemble(options: &StoreOptions, catalog: Arc<Catalog>, next_table: u64) -> R
 
 /// Opens the catalog, whose lock is the lock of the directory; the holder's process id is kept beside it for the error.
 /// On return the names of catalog and SSD folder are durable, also when an earlier start was stopped short of that.
-fn open_catalog(files: &dyn FileSystem, dir: &Path, cache_bytes: usize) -> Result<Arc<Catalog>> {
-    let holder_file = dir.join(HOLDER_FILE);
-    let catalog = with_holder(files, dir, Catalog::open(files, &dir.join(CATALOG_FILE), cache_bytes))?;
+fn open_catalog(files: &dyn FileSystem, dir: &Path, cache_bytes: usize, has_tables: bool) -> Result<Arc<Catalog>> {
+    let (holder_file, path) = (dir.join(HOLDER_FILE), dir.join(CATALOG_FILE));
+    let opened = match has_tables {
+        true => Catalog::open_existing(files, &path, cache_bytes),
+        false => Catalog::open(files, &path, cache_bytes),
+    };
+    let catalog = with_holder(files, dir, opened)?;
     files.write(&holder_file, std::process::id().to_string().as_bytes())?;
     files.sync_folder(dir)?;
     Ok(Arc::new(catalog))
@@ -201,8 +207,9 @@ fn memory_tiers(options: &StoreOptions) -> Result<Vec<Arc<dyn MemoryTier>>> {
 /// Every table, or why it cannot be loaded.
 fn load_tables(core: &Core) -> Result<Vec<(TableId, Result<Arc<Table>>)>> {
     let mut records = Vec::new();
-    core.catalog.scan(Space::Tables, &[], |k, v| {
-        records.push((TableId(key_part(k, 0)), decode::<TableRecord>(v, "a table")));
+    core.catalog.snapshot()?.scan_all(Space::Tables, &[], |k, v| {
+        let record = v.map_err(|fault| fault.error(core.catalog.path()));
+        records.push((TableId(key_part(k, 0)), record.and_then(|v| decode::<TableRecord>(v, "a table"))));
         Ok(true)
     })?;
     let load = |(id, record): (_, Result<_>)| (id, record.and_then(|record| load_table(core, id, record)));

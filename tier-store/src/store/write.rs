@@ -177,7 +177,7 @@ impl Core {
             head.version = Arc::clone(&next.version);
             for (rows, map) in delta.iter().zip(maps) {
                 // Only a fold sets it beside this, and not at the same time.
-                let _ = rows.entry.moved.set(Moved::Sealed(map));
+                rows.entry.moved.set(Moved::Sealed(map));
             }
             self.submit(commit, vec![(Arc::clone(table), next)])
         };

@@ -11,7 +11,7 @@ use roaring::RoaringBitmap;
 
 use super::delta_column::DeltaColumn;
 use super::key::{Key, KeyRange};
-use super::row_map::RowMap;
+use super::row_map::{Destination, RowMap};
 use crate::error::Result;
 use crate::tier::{Account, Charge};
 
@@ -58,7 +58,7 @@ pub struct DeltaEntry {
     /// When it arrived, on the store's clock.
     pub(crate) since_us: u64,
     /// Where its rows went; set when the entry is sealed or folded.
-    pub(crate) moved: OnceLock<Moved>,
+    pub(crate) moved: Destination<Moved>,
     /// Set once the catalog holds it, or is about to.
     logged: AtomicBool,
     /// Bounds of its keys; set when they are asked for.
@@ -94,7 +94,7 @@ impl DeltaEntry {
     }
 
     fn new(sequence: u64, batch: RecordBatch, since_us: u64, logged: bool, charge: Charge) -> Self {
-        let (moved, logged, keys) = (OnceLock::new(), AtomicBool::new(logged), OnceLock::new());
+        let (moved, logged, keys) = (Destination::default(), AtomicBool::new(logged), OnceLock::new());
         let columns = OnceLock::new();
         Self { sequence, batch, since_us, moved, logged, keys, columns, charge }
     }

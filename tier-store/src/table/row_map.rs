@@ -12,11 +12,39 @@
 //! Of a new chunk only its [`Whereabouts`] are held, which say where its rows went when it was replaced in its turn.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use roaring::RoaringBitmap;
 
 use super::{Chunk, ChunkId};
+
+/// Where the rows of a holder went, once they did. Written under the head's lock of the table.
+#[derive(Debug)]
+pub(crate) struct Destination<T>(Mutex<Option<Arc<T>>>);
+
+impl<T> Default for Destination<T> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<T> Destination<T> {
+    /// Where they went; `None` while they are where they were.
+    pub(crate) fn get(&self) -> Option<Arc<T>> {
+        self.0.lock().clone()
+    }
+
+    /// They go somewhere; the first place is the one that counts.
+    pub(crate) fn set(&self, place: T) {
+        self.0.lock().get_or_insert_with(|| Arc::new(place));
+    }
+
+    /// They did not: what moved them was not stored.
+    pub(crate) fn clear(&self) {
+        self.0.lock().take();
+    }
+}
 
 /// A chunk's name, and where its rows went; outlives the chunk.
 #[derive(Debug)]
@@ -24,12 +52,12 @@ pub(crate) struct Whereabouts {
     /// The chunk.
     pub(crate) chunk: ChunkId,
     /// Set when other chunks replace it.
-    pub(crate) moved: OnceLock<RowMap>,
+    pub(crate) moved: Destination<RowMap>,
 }
 
 impl Whereabouts {
     pub(crate) fn of(chunk: ChunkId) -> Arc<Self> {
-        Arc::new(Self { chunk, moved: OnceLock::new() })
+        Arc::new(Self { chunk, moved: Destination::default() })
     }
 }
 

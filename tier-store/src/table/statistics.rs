@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
 
 use arrow::array::{
-    Array, ArrayRef, BooleanArray, RecordBatch, StringArray, StringViewArray, UInt64Array, cast::AsArray,
+    Array, ArrayRef, BinaryArray, BooleanArray, RecordBatch, StringArray, StringViewArray, UInt64Array, cast::AsArray,
     new_null_array,
 };
 use arrow::compute::{SortOptions, cast, concat, concat_batches, interleave_record_batch, sort_to_indices, take};
@@ -53,6 +53,20 @@ pub struct ColumnBounds {
     pub exact: BooleanArray,
 }
 
+impl ColumnBounds {
+    /// True when the bounds of the chunk at `position` are those that were `computed` of its values, or say less: nothing is
+    /// known of an end. (Other versions cut long values elsewhere.)
+    pub(crate) fn holds(&self, position: usize, computed: &Self) -> bool {
+        let exact = self.exact.value(position);
+        let same = |stored: &ArrayRef, computed: &ArrayRef| stored.slice(position, 1).as_ref() == computed.as_ref();
+        let says_less = |stored: &ArrayRef| !exact && stored.is_null(position);
+        self.null_counts.value(position) == computed.null_counts.value(0)
+            && (!exact || computed.exact.value(0))
+            && (says_less(&self.min) || same(&self.min, &computed.min))
+            && (says_less(&self.max) || same(&self.max, &computed.max))
+    }
+}
+
 /// Statistics of one chunk.
 #[derive(Debug, Clone)]
 pub struct ChunkStatistics {
@@ -71,7 +85,7 @@ pub struct TableStatistics {
     described: Arc<[Column]>,
     /// By number: that of a place divided by [`GROUP_CHUNKS`].
     groups: BTreeMap<u64, Arc<Group>>,
-    columns: Vec<OnceLock<Result<ColumnBounds>>>,
+    columns: Vec<OnceLock<ColumnBounds>>,
     sketches: TableSketches,
 }
 
@@ -80,13 +94,13 @@ pub struct TableStatistics {
 struct Group {
     /// Of its chunks, ascending: one per row of the batch.
     places: Vec<u64>,
-    batch: OnceLock<Result<RecordBatch>>,
+    batch: OnceLock<RecordBatch>,
     stored: Option<(Arc<Catalog>, Vec<u8>)>,
 }
 
 impl Group {
     fn batch(&self) -> Result<RecordBatch> {
-        self.batch.get_or_init(|| self.load()).clone()
+        known_or(&self.batch, || self.load()).cloned()
     }
 
     fn load(&self) -> Result<RecordBatch> {
@@ -94,6 +108,17 @@ impl Group {
         let (catalog, key) = self.stored.as_ref().ok_or_else(missing)?;
         let bytes = catalog.get(Space::Statistics, key)?.ok_or_else(missing)?;
         records::decode_batches(&bytes)?.1.pop().filter(|b| b.num_rows() == self.places.len()).ok_or_else(missing)
+    }
+}
+
+/// What was made before, or is made now. A failure is not kept: the catalog may be readable the next time.
+fn known_or<T>(cell: &OnceLock<T>, make: impl FnOnce() -> Result<T>) -> Result<&T> {
+    match cell.get() {
+        Some(known) => Ok(known),
+        None => {
+            let made = make()?;
+            Ok(cell.get_or_init(|| made))
+        }
     }
 }
 
@@ -154,7 +179,7 @@ impl TableStatistics {
     /// Bounds of a column, one entry per chunk; loaded once.
     pub fn column(&self, index: usize) -> Result<&ColumnBounds> {
         let cell = self.columns.get(index).ok_or_else(|| Error::Invalid(format!("no column {index}")))?;
-        cell.get_or_init(|| self.concatenate(index)).as_ref().map_err(Clone::clone)
+        known_or(cell, || self.concatenate(index))
     }
 
     fn concatenate(&self, index: usize) -> Result<ColumnBounds> {
@@ -226,7 +251,7 @@ impl TableStatistics {
         }
         let (places, indices): (Vec<_>, Vec<_>) = rows.into_iter().unzip();
         let batch = interleave_record_batch(&batches.iter().collect::<Vec<_>>(), &indices)?;
-        Ok(Some(Group { places, batch: OnceLock::from(Ok(batch)), stored: None }))
+        Ok(Some(Group { places, batch: OnceLock::from(batch), stored: None }))
     }
 
     /// The batch of a group with the columns the table has now.
@@ -301,9 +326,9 @@ impl ChunkStatistics {
         builder.finish(batch.schema_ref(), batch.num_rows())
     }
 
-    /// Smallest value, largest value and number of nulls of a column, each an array of one.
+    /// Smallest and largest value of a column, each an array of one.
     pub(crate) fn of_column(&self, column: usize) -> impl Iterator<Item = &ArrayRef> {
-        self.bounds.columns().iter().skip(column * PER_COLUMN).take(PER_COLUMN - 1)
+        self.bounds.columns().iter().skip(column * PER_COLUMN).take(2)
     }
 
     /// Bounds by position of the column, each of one entry.
@@ -430,9 +455,14 @@ impl Bounds {
         Ok(Self { min: keep(prefix)?, max, exact })
     }
 
+    /// As [`Self::cut_strings`]. The values' own bytes count: what an array holds in memory depends on where it was taken from.
     fn cut_binary(self, data_type: &DataType) -> Result<Self> {
-        let fits = |array: &ArrayRef| array.get_buffer_memory_size() <= MAX_BOUND_BYTES;
-        if fits(&self.min) && fits(&self.max) { Ok(self) } else { Ok(Self::unknown(data_type)) }
+        let (min, max) = (cast(&self.min, &DataType::BinaryView)?, cast(&self.max, &DataType::BinaryView)?);
+        let (min, max) = (min.as_binary_view().value(0), max.as_binary_view().value(0));
+        let keep = |bytes: &[u8]| -> Result<ArrayRef> { Ok(cast(&BinaryArray::from_vec(vec![bytes]), data_type)?) };
+        let exact = min.len() <= MAX_BOUND_BYTES && max.len() <= MAX_BOUND_BYTES;
+        let max = if max.len() <= MAX_BOUND_BYTES { keep(max)? } else { new_null_array(data_type, 1) };
+        Ok(Self { min: keep(min.get(..MAX_BOUND_BYTES).unwrap_or(min))?, max, exact })
     }
 }
 
@@ -504,6 +534,41 @@ mod tests {
         assert_eq!(text.min.as_string_view().value(1).len(), 64);
         assert!(text.max.is_null(1) && !text.exact.value(1) && text.exact.value(0));
         assert!(statistics.column(2).unwrap().min.is_null(1));
+    }
+
+    #[test]
+    fn bounds_of_bytes_do_not_depend_on_where_the_values_lie() {
+        let long = vec![0xab_u8; 100];
+        type Expected<'a> = (&'a [u8], Option<&'a [u8]>, bool);
+        let cases: [(Vec<&[u8]>, Expected<'_>); 3] = [
+            (vec![b"b", b"a", b"c"], (b"a", Some(b"c"), true)),
+            (vec![b"b", &long], (b"b", None, false)),
+            (vec![&long], (&long[..64], None, false)),
+        ];
+        for (values, (min, max, exact)) in cases {
+            for data_type in [DataType::Binary, DataType::LargeBinary, DataType::BinaryView] {
+                let whole = cast(&BinaryArray::from_vec(values.clone()), &data_type).unwrap();
+                // The same values among many others, and one by one.
+                let padding = vec![long.as_slice(); 1_000];
+                let others =
+                    BinaryArray::from_vec([padding.as_slice(), values.as_slice(), padding.as_slice()].concat());
+                let slice = cast(&others, &data_type).unwrap().slice(1_000, values.len());
+                let parts: Vec<ArrayRef> = (0..values.len()).map(|row| slice.slice(row, 1)).collect();
+                let parts = Bounds::of_parts(&parts.iter().collect::<Vec<_>>()).unwrap();
+                for bounds in [Bounds::of(&whole).unwrap(), Bounds::of(&slice).unwrap(), parts] {
+                    let bytes = |array: &ArrayRef| {
+                        let views = cast(array, &DataType::BinaryView).unwrap();
+                        views.is_valid(0).then(|| views.as_binary_view().value(0).to_vec())
+                    };
+                    assert_eq!((bounds.min.data_type(), bounds.max.data_type()), (&data_type, &data_type));
+                    assert_eq!(
+                        (bytes(&bounds.min).as_deref(), bytes(&bounds.max).as_deref(), bounds.exact),
+                        (Some(min), max, exact),
+                        "{data_type}"
+                    );
+                }
+            }
+        }
     }
 
     #[test]

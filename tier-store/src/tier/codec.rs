@@ -132,4 +132,4 @@ pub(crate) fn locate(error: Error, path: &std::path::Path, place: &str) -> Error
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

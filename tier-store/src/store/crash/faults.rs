@@ -14,6 +14,7 @@ use crate::seeds::setting;
 use crate::store::tests::rows;
 use crate::store::{Store, StoreOptions};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// After an operation failed on chunk files: the error says what and where, and everything is as it was before.
 pub(super) fn check_failure(machine: &Machine, store: &Arc<Store>, operation: &Operation, error: &Error) {
@@ -48,13 +49,36 @@ pub(super) fn check_refusal(machine: &Machine, store: &Arc<Store>) {
     let refused = [
         store.create_table(definition("late", true)).map(drop),
         store.put_object("view", "late", "").map(drop),
-        store.tables().first().map_or(Err(Error::Catalog(String::new())), |t| store.drop_table(t.name())),
+        store.tables().first().map_or(store.put_object("view", "late", ""), |t| store.drop_table(t.name())),
     ];
     for result in refused {
         // A new table is described in a file first, and the power may be cut there.
-        let refused = matches!(result, Err(Error::Catalog(_))) || (result.is_err() && machine.disk.is_dead());
+        let refused = matches!(result, Err(Error::ReadOnly { .. })) || (result.is_err() && machine.disk.is_dead());
         assert!(refused, "seed {seed}: {result:?}");
     }
+}
+
+/// The disk works again: the store takes writes after a while, as it was before the operation that failed. False when it
+/// may not: the operation is on the disk, though it was refused.
+pub(super) fn goes_on(machine: &mut Machine, store: &Arc<Store>) -> bool {
+    let Err(error) = store.core.reopen_catalog() else {
+        let (found, possible) = (look(store).unwrap(), std::mem::take(&mut machine.model.possible));
+        let state = possible.iter().find(|state| state.shown() == found).cloned();
+        let state =
+            state.unwrap_or_else(|| panic!("seed {}: found {found:?}\n one of {possible:?} expected", machine.seed));
+        machine.model.acknowledged(store, state);
+        // What readers hold is charged beside what is there.
+        if machine.model.held.is_empty() {
+            accounts_agree(store).unwrap();
+        }
+        assert!(store.catalog_failing().is_none());
+        machine.disk.set_faults(machine.faults.clone().unwrap_or_default());
+        return true;
+    };
+    let is_there = error.to_string().contains("restart the server");
+    assert!(is_there || machine.disk.is_dead(), "seed {}: {error}", machine.seed);
+    assert!(machine.disk.is_dead() || matches!(store.put_object("view", "late", ""), Err(Error::ReadOnly { .. })));
+    false
 }
 
 /// The open store says what the model says.
@@ -74,13 +98,73 @@ fn chunk_files_that_fail_cost_a_statement_and_nothing_else() {
 }
 
 #[test]
-fn a_catalog_that_fails_refuses_writes_until_it_is_opened_again() {
+fn a_catalog_that_fails_refuses_writes_and_comes_back() {
     let faults = |seed| {
         let rate = 0.02 / (1 << (seed % 4)) as f64;
         let below = if seed % 2 == 0 { below("catalog.redb") } else { None };
         DiskFaults { error_rate: rate, full_rate: rate, short_rate: 0.1, below, ..Default::default() }
     };
     run_seeds(setting("TERRACE_CRASHES").unwrap_or(CRASHES) / 10, |seed| Some(faults(seed)));
+}
+
+#[test]
+fn a_full_disk_that_is_freed_needs_no_restart() {
+    let machine = Machine::new(5, Some(&template()));
+    let store = machine.open().unwrap();
+    let table = store.create_table(definition("t", true)).unwrap();
+    let volatile = store.create_table(definition("v", false)).unwrap();
+    store.insert(&table, &[rows(0..50)]).unwrap();
+    store.insert(&volatile, &[rows(0..5)]).unwrap();
+    store.put_object("view", "kept", "{}").unwrap();
+    let version = table.version();
+    machine.disk.set_faults(DiskFaults { full_rate: 1.0, below: below("catalog.redb"), ..DiskFaults::default() });
+    let full = |error: Error| {
+        assert!(matches!(error, Error::ReadOnly { errno: Some(libc::ENOSPC), .. }), "{error}");
+    };
+    // Everything that moves heads on before it is durable.
+    full(store.insert(&table, &[rows(50..60)]).unwrap_err());
+    full(store.seal(&table).unwrap_err());
+    full(store.insert(&volatile, &[rows(5..9)]).unwrap_err());
+    let renamed = crate::table::Alteration::Rename(table_name("renamed"));
+    full(store.alter_table(table.name(), &[renamed]).map(drop).unwrap_err());
+    full(store.drop_table(volatile.name()).unwrap_err());
+    full(store.put_object("view", "late", "{}").unwrap_err());
+    full(store.ingest_new(definition("new", true), false).unwrap().finish().map(drop).unwrap_err());
+    let failing = store.catalog_failing().unwrap();
+    assert!(failing.error.contains("the disk is full"), "{failing:?}");
+    assert_eq!(keys(&store, &table.version()).unwrap().len(), 50, "reads go on");
+
+    // Too early, then still full, then free.
+    store.core.retry_catalog();
+    machine.clock.advance(Duration::from_secs(1));
+    store.core.retry_catalog();
+    machine.clock.advance(Duration::from_secs(1));
+    machine.calm();
+    store.core.retry_catalog();
+    assert!(store.catalog_failing().is_some(), "the pause is twice as long by now");
+    machine.clock.advance(Duration::from_secs(60));
+    store.core.retry_catalog();
+    assert_eq!(store.catalog_failing(), None);
+
+    assert_eq!(store.tables().iter().map(|t| t.name().name.clone()).collect::<Vec<_>>(), ["t", "v"]);
+    store.insert(&table, &[rows(100..110)]).unwrap();
+    store.insert(&volatile, &[rows(20..25)]).unwrap();
+    // Rows of a version from before, whose seal was refused.
+    let mut transaction = store.begin();
+    transaction.change(&table, &version, &(0..10).collect(), None).unwrap();
+    transaction.commit().unwrap();
+    store.seal(&table).unwrap();
+    store.seal(&volatile).unwrap();
+    let found = look(&store).unwrap();
+    assert_eq!(found.tables["t"].all(), (10..50).chain(100..110).collect::<std::collections::BTreeSet<i64>>());
+    assert_eq!(found.tables["v"].all(), (0..5).chain(20..25).collect::<std::collections::BTreeSet<i64>>());
+    assert_eq!(found.objects.keys().collect::<Vec<_>>(), ["kept"]);
+    drop((version, table, volatile));
+    accounts_agree(&store).unwrap();
+    store.close().unwrap();
+    drop(store);
+    let store = machine.open().unwrap();
+    assert_eq!(look(&store).unwrap(), found.shown());
 }
 
 #[test]

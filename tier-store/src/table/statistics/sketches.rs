@@ -13,7 +13,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use arrow::array::cast::AsArray;
 use arrow::datatypes::UInt64Type;
 
-use super::{ChunkStatistics, TableStatistics, column_arrays, rows_of};
+use super::{ChunkStatistics, TableStatistics, column_arrays, known_or, rows_of};
 use crate::catalog::{Catalog, Space, key, key_part};
 use crate::error::{Error, Result};
 use crate::table::sketch::Sketch;
@@ -30,7 +30,7 @@ pub(super) struct TableSketches {
     /// Of a transaction's own chunks, by place: the catalog does not know them.
     own: Vec<(u64, ColumnSketches)>,
     /// By position; `None` when some chunk's values are not known.
-    merged: Vec<OnceLock<Result<Option<Sketch>>>>,
+    merged: Vec<OnceLock<Option<Sketch>>>,
 }
 
 impl TableSketches {
@@ -54,7 +54,7 @@ impl TableSketches {
             Some(all)
         };
         let merged = self.merged.iter().enumerate().map(|(column, cell)| match cell.get() {
-            Some(Ok(known)) if !shrunk => OnceLock::from(Ok(known.as_ref().and_then(|k| with_added((column, k))))),
+            Some(known) if !shrunk => OnceLock::from(known.as_ref().and_then(|k| with_added((column, k)))),
             _ => OnceLock::new(),
         });
         Self { source: self.source.clone(), own: self.own.clone(), merged: merged.collect() }
@@ -65,7 +65,7 @@ impl TableStatistics {
     /// The distinct values of a column over all chunks, read and merged once; `None` when some chunk's are not known.
     pub fn sketch(&self, index: usize) -> Result<Option<&Sketch>> {
         let cell = self.sketches.merged.get(index).ok_or_else(|| Error::Invalid(format!("no column {index}")))?;
-        cell.get_or_init(|| self.merge_sketches(index)).as_ref().map(Option::as_ref).map_err(Clone::clone)
+        known_or(cell, || self.merge_sketches(index)).map(Option::as_ref)
     }
 
     /// The same, of a transaction that added these chunks and did not commit them yet.

@@ -157,7 +157,8 @@ fn child_nulls(field: &Field, nulls: f64) -> f64 {
     if field.is_nullable() { nulls } else { 0.0 }
 }
 
-fn batch_of_all_types(seed: u64, rows: usize, nulls: f64) -> RecordBatch {
+/// Random rows with a column of each type.
+pub(crate) fn batch_of_all_types(seed: u64, rows: usize, nulls: f64) -> RecordBatch {
     let mut rng = StdRng::seed_from_u64(seed);
     let types = data_types();
     let columns: Vec<ArrayRef> = types.iter().map(|t| random_array(&mut rng, t, rows, nulls)).collect();

@@ -1,0 +1,159 @@
+//! Values with a checksum: the one form in which the catalog keeps them.
+//!
+//! ```text
+//!   value on disk = payload, crc32c (4 bytes, little-endian)
+//!   crc32c of       name of the space, 0, length of the key (4 bytes, little-endian), key, payload
+//! ```
+//!
+//! [`super::Commit::put`] seals, [`super::Snapshot`] opens; nothing else sees the stored form. Space and key are part of the
+//! checksum, so a value that stands at another place than it was written for is found as well.
+
+use std::fmt::{self, Write};
+use std::path::Path;
+
+use super::{Space, key_part};
+use crate::error::Error;
+use crate::table::TableId;
+
+/// Bytes of a checksum.
+const CHECKSUM_BYTES: usize = 4;
+/// What to do when an answer depends on it.
+pub(super) const ADVICE: &str = "`terrace check` names all damage. Restore a backup, or make a catalog of the table files: \
+                      `terrace rebuild-catalog`";
+
+/// The stored form of a payload.
+pub(super) fn seal(space: Space, key: &[u8], mut payload: Vec<u8>) -> Vec<u8> {
+    let checksum = checksum(space, key, &payload);
+    payload.extend_from_slice(&checksum.to_le_bytes());
+    payload
+}
+
+/// The payload of a stored value, if it is what was written for this key.
+pub(super) fn open<'a>(space: Space, key: &[u8], stored: &'a [u8]) -> Result<&'a [u8], CatalogFault> {
+    let payload = stored.split_last_chunk::<CHECKSUM_BYTES>();
+    let good = payload.filter(|(payload, found)| checksum(space, key, payload) == u32::from_le_bytes(**found));
+    good.map(|(payload, _)| payload).ok_or_else(|| CatalogFault::of_value(space, key))
+}
+
+fn checksum(space: Space, key: &[u8], payload: &[u8]) -> u32 {
+    let start = crc32c::crc32c(space.name().as_bytes());
+    let length = (key.len() as u32).to_le_bytes();
+    [&[0], length.as_slice(), key, payload].into_iter().fold(start, crc32c::crc32c_append)
+}
+
+/// Something in the catalog that is not what was written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CatalogFault {
+    /// Where.
+    pub space: Space,
+    /// The key whose value it is; of pages the last one that could be read before them.
+    pub key: Option<Vec<u8>>,
+    what: &'static str,
+    of_pages: bool,
+}
+
+impl CatalogFault {
+    pub(super) fn of_value(space: Space, key: &[u8]) -> Self {
+        Self { space, key: Some(key.to_vec()), what: "its value is not what was written", of_pages: false }
+    }
+
+    pub(super) fn of_pages(space: Space, key: Option<&[u8]>, what: &'static str) -> Self {
+        Self { space, key: key.map(<[u8]>::to_vec), what, of_pages: true }
+    }
+
+    /// True of what redb keeps values in: more may be missing than can be told.
+    pub fn is_of_pages(&self) -> bool {
+        self.of_pages
+    }
+
+    /// The table it belongs to, as far as the key tells.
+    pub fn table(&self) -> Option<TableId> {
+        let key = self.key.as_deref().filter(|_| Space::OF_TABLES.contains(&self.space))?;
+        Some(TableId(key_part(key, 0)))
+    }
+
+    /// True when statements go on without the value: it is measured, counted or logged anew.
+    pub fn is_spare(&self) -> bool {
+        match self.space {
+            Space::Sketches | Space::Epochs | Space::Moves | Space::Heat | Space::Placements => true,
+            Space::Meta => self.key.as_deref().is_some_and(|key| super::SPARE_META.contains(&key)),
+            _ => false,
+        }
+    }
+
+    /// As the error of who needs the value.
+    pub fn error(&self, path: &Path) -> Error {
+        Error::Corrupt { path: path.to_owned(), what: format!("{self}. {ADVICE}") }
+    }
+}
+
+impl fmt::Display for CatalogFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.space.name())?;
+        if let Some(key) = self.key.as_deref() {
+            write!(f, ", key {}", key_text(self.space, key))?;
+        }
+        match self.table() {
+            Some(table) => write!(f, " (of table {}): {}", table.0, self.what),
+            None => write!(f, ": {}", self.what),
+        }
+    }
+}
+
+/// A key as a person reads it: numbers with slashes between, or text.
+fn key_text(space: Space, key: &[u8]) -> String {
+    if matches!(space, Space::Meta | Space::Objects) {
+        return format!("'{}'", String::from_utf8_lossy(key).replace('\0', " ").escape_debug());
+    }
+    let (numbers, odd) = key.as_chunks::<8>();
+    let mut text = numbers.iter().map(|n| u64::from_be_bytes(*n).to_string()).collect::<Vec<_>>().join("/");
+    for byte in odd {
+        // Writing into a string cannot fail.
+        let _ = write!(text, "\\x{byte:02x}");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::catalog::key;
+
+    #[test]
+    fn a_value_opens_where_it_was_sealed_and_nowhere_else() {
+        let k = key(&[3, 7]);
+        let sealed = seal(Space::Chunks, &k, b"payload".to_vec());
+        assert_eq!(open(Space::Chunks, &k, &sealed).unwrap(), b"payload");
+        assert!(open(Space::Deletions, &k, &sealed).is_err());
+        assert!(open(Space::Chunks, &key(&[3, 6]), &sealed).is_err());
+        // Bytes that go from the key to the value are missed.
+        let longer = [k.as_slice(), b"p"].concat();
+        assert!(open(Space::Chunks, &longer, &sealed[1..]).is_err());
+        for bit in 0..sealed.len() * 8 {
+            let mut damaged = sealed.clone();
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            assert!(open(Space::Chunks, &k, &damaged).is_err(), "bit {bit}");
+        }
+        assert!(open(Space::Chunks, &k, b"abc").is_err() && open(Space::Chunks, &k, b"").is_err());
+        assert_eq!(open(Space::Meta, b"", &seal(Space::Meta, b"", Vec::new())).unwrap(), b"");
+    }
+
+    #[test]
+    fn faults_name_space_table_and_key() {
+        let text = |space, key: &[u8]| CatalogFault::of_value(space, key).to_string();
+        assert_eq!(
+            text(Space::Chunks, &key(&[3, 7])),
+            "chunks, key 3/7 (of table 3): its value is not what was written"
+        );
+        assert_eq!(
+            text(Space::Objects, b"view\0public.v"),
+            "objects, key 'view public.v': its value is not what was written"
+        );
+        assert_eq!(text(Space::Epochs, &[1, 2]), "epochs, key \\x01\\x02: its value is not what was written");
+        let whole = CatalogFault::of_pages(Space::Delta, None, "a page of it is damaged");
+        assert_eq!(whole.to_string(), "delta: a page of it is damaged");
+        let error = CatalogFault::of_value(Space::Meta, b"next_table").error(Path::new("/d/catalog.redb")).to_string();
+        assert!(error.contains("/d/catalog.redb") && error.contains("rebuild-catalog"), "{error}");
+    }
+}

@@ -1,0 +1,244 @@
+//! The catalog: commits, versions, damage, and a disk that fails.
+
+#![allow(clippy::unwrap_used)]
+
+use redb::ReadableTable;
+
+use super::*;
+use crate::clock::ManualClock;
+use crate::io::RealFiles;
+use crate::io::files::{DiskFaults, Outage, SimulatedFiles};
+
+impl Catalog {
+    /// Flips a bit of a stored value, behind redb's checksums.
+    pub(crate) fn damage(&self, space: Space, key: &[u8], bit: usize) {
+        self.connection.with_database(|database| {
+            let write = database.begin_write().unwrap();
+            {
+                let mut table = write.open_table(space.definition()).unwrap();
+                let mut value = table.get(key).unwrap().unwrap().value().to_vec();
+                let at = bit / 8 % value.len();
+                value[at] ^= 1 << (bit % 8);
+                table.insert(key, value.as_slice()).unwrap();
+            }
+            write.commit().unwrap();
+        });
+    }
+}
+
+#[test]
+fn commits_survive_a_reopen_and_prefixes_are_ranges() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("catalog.redb");
+    {
+        let catalog = Catalog::open(&RealFiles, &path, 1 << 20).unwrap();
+        let mut commit = Commit::default();
+        for n in 0..3 {
+            commit.put(Space::Chunks, key(&[7, n]), vec![n as u8]);
+        }
+        commit.put(Space::Chunks, key(&[8, 0]), vec![9]);
+        catalog.commit(commit).unwrap();
+    }
+    let catalog = Catalog::open(&RealFiles, &path, 1 << 20).unwrap();
+    let mut seen = Vec::new();
+    let visit = |k: &[u8], v: &[u8]| {
+        seen.push((key_part(k, 1), v[0]));
+        Ok(true)
+    };
+    catalog.scan_back(Space::Chunks, &key(&[7]), visit).unwrap();
+    assert_eq!(seen, [(2, 2), (1, 1), (0, 0)]);
+    assert!(matches!(Catalog::open(&RealFiles, &path, 1 << 20), Err(Error::Locked { .. })));
+}
+
+#[test]
+fn other_versions_and_foreign_files_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("catalog.redb");
+    let catalog = Catalog::open(&RealFiles, &path, 1 << 20).unwrap();
+    let mut commit = Commit::default();
+    commit.put(Space::Meta, format::FORMAT_KEY.to_vec(), 99u32.to_be_bytes().to_vec());
+    catalog.commit(commit).unwrap();
+    drop(catalog);
+    assert!(matches!(Catalog::open(&RealFiles, &path, 1 << 20), Err(Error::UnsupportedFormat { found: 99, .. })));
+    let foreign = dir.path().join("foreign");
+    std::fs::write(&foreign, b"PAR1 not a catalog at all, but long enough to be read as one").unwrap();
+    assert!(matches!(Catalog::open(&RealFiles, &foreign, 1 << 20), Err(Error::Corrupt { .. })));
+}
+
+const ENTRIES: [(Space, u64); 6] = [
+    (Space::Tables, 1),
+    (Space::Chunks, 400),
+    (Space::Delta, 40),
+    (Space::DeltaDeletions, 3),
+    (Space::Heat, 1),
+    (Space::Moves, 100),
+];
+
+fn entry(space: Space, number: u64) -> (Vec<u8>, Vec<u8>) {
+    (key(&[1, number]), format!("{} {number}", space.name()).repeat(number as usize % 50).into_bytes())
+}
+
+/// What version 3 wrote: values as they are, tables of redb where something was put.
+fn write_version_3(database: &Database) {
+    let mut write = database.begin_write().unwrap();
+    write.set_quick_repair(true);
+    let put = |space: Space, key: &[u8], value: &[u8]| {
+        write.open_table(space.definition()).unwrap().insert(key, value).unwrap();
+    };
+    put(Space::Meta, format::FORMAT_KEY, &3u32.to_be_bytes());
+    for (space, count) in ENTRIES {
+        (0..count).map(|number| entry(space, number)).for_each(|(key, value)| put(space, &key, &value));
+    }
+    write.commit().unwrap();
+}
+
+fn all(catalog: &Catalog) -> Vec<(Space, Vec<u8>, Vec<u8>)> {
+    let mut found = Vec::new();
+    for (space, _) in ENTRIES {
+        let visit = |k: &[u8], v: &[u8]| {
+            found.push((space, k.to_vec(), v.to_vec()));
+            Ok(true)
+        };
+        catalog.scan(space, &[], visit).unwrap();
+    }
+    found
+}
+
+fn expected() -> Vec<(Space, Vec<u8>, Vec<u8>)> {
+    let of = |(space, count)| (0..count).map(move |number| entry(space, number)).map(move |(k, v)| (space, k, v));
+    ENTRIES.into_iter().flat_map(of).collect()
+}
+
+#[test]
+fn a_catalog_of_the_version_before_is_rewritten_whole_whenever_it_is_stopped() {
+    let path = Path::new("/catalog.redb");
+    let clock = || Arc::<ManualClock>::default();
+    let before = SimulatedFiles::new(1, clock());
+    write_version_3(&before.open_database(&Database::builder(), path).unwrap());
+    before.sync_folder(Path::new("/")).unwrap();
+    let operations = {
+        let disk = before.copy(2, clock());
+        let catalog = Catalog::open(&disk, path, 1 << 20).unwrap();
+        assert_eq!(all(&catalog), expected());
+        assert_eq!(catalog.snapshot().unwrap().faults(&Space::ALL), []);
+        disk.operations()
+    };
+    assert!(operations > 10, "{operations}");
+    let mut versions = Vec::new();
+    for outage in [Outage::Machine, Outage::Process] {
+        for cut in 1..=operations {
+            let disk = before.copy(cut, clock());
+            disk.cut_power_after(cut);
+            let _ = Catalog::open(&disk, path, 1 << 20);
+            let disk = disk.restart(outage, cut);
+            let database = disk.open_database(&Database::builder(), path).unwrap();
+            versions.push(format::version(&database, path).unwrap().unwrap());
+            drop(database);
+            let catalog = Catalog::open(&disk, path, 1 << 20).unwrap();
+            assert_eq!(all(&catalog), expected(), "{outage:?} after {cut} of {operations}");
+            assert_eq!(catalog.snapshot().unwrap().faults(&Space::ALL), []);
+        }
+    }
+    assert!(versions.contains(&3) && versions.contains(&4), "{versions:?}");
+}
+
+#[test]
+fn a_damaged_catalog_of_the_version_before_is_not_sealed() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("catalog.redb");
+    write_version_3(&Database::create(&path).unwrap());
+    let mut bytes = std::fs::read(&path).unwrap();
+    let at = bytes.windows(10).position(|window| window == b"chunks 77c").unwrap();
+    bytes[at] ^= 1;
+    std::fs::write(&path, &bytes).unwrap();
+    let error = Catalog::open(&RealFiles, &path, 1 << 20).unwrap_err();
+    assert!(matches!(&error, Error::Corrupt { what, .. } if what.contains("rebuild-catalog")), "{error}");
+    assert!(Catalog::verify(&path, 1 << 20).is_err());
+    // What can be read of it is read all the same.
+    let frozen = Catalog::open_frozen(&path, 1 << 20).unwrap();
+    assert!(!frozen.is_sealed());
+    assert_eq!(frozen.get(Space::Tables, &key(&[1, 0])).unwrap(), Some(entry(Space::Tables, 0).1));
+}
+
+#[test]
+fn a_copy_of_the_version_before_is_of_this_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, copy) = (dir.path().join("catalog.redb"), dir.path().join("copy.redb"));
+    write_version_3(&Database::create(&path).unwrap());
+    let before = std::fs::read(&path).unwrap();
+    Catalog::open_frozen(&path, 1 << 20).unwrap().snapshot().unwrap().copy_to(&copy, 1 << 20).unwrap();
+    assert!(std::fs::read(&path).unwrap() == before);
+    let copied = Catalog::open_frozen(&copy, 1 << 20).unwrap();
+    assert_eq!((copied.is_sealed(), all(&copied)), (true, expected()));
+}
+
+#[test]
+fn damaged_values_are_named_and_spare_ones_passed_over() {
+    let dir = tempfile::tempdir().unwrap();
+    let catalog = Catalog::open(&RealFiles, &dir.path().join("catalog.redb"), 1 << 20).unwrap();
+    let mut commit = Commit::default();
+    for n in 0..3 {
+        commit.put(Space::Chunks, key(&[7, n]), vec![n as u8; 30]);
+        commit.put(Space::Epochs, key(&[n]), vec![n as u8; 30]);
+    }
+    commit.put(Space::Meta, CALIBRATION_KEY.to_vec(), b"{}".to_vec());
+    catalog.commit(commit).unwrap();
+    assert_eq!(catalog.snapshot().unwrap().faults(&Space::ALL), []);
+    catalog.refuse_damage().unwrap();
+    catalog.damage(Space::Epochs, &key(&[1]), 77);
+    catalog.damage(Space::Meta, CALIBRATION_KEY, 3);
+    catalog.refuse_damage().unwrap();
+    let mut epochs = Vec::new();
+    catalog
+        .scan(Space::Epochs, &[], |k, _| {
+            Ok({
+                epochs.push(key_part(k, 0));
+                true
+            })
+        })
+        .unwrap();
+    assert_eq!((epochs, catalog.get(Space::Meta, CALIBRATION_KEY).unwrap()), (vec![0, 2], None));
+    catalog.damage(Space::Chunks, &key(&[7, 2]), 5);
+    let named = |error: Error| matches!(&error, Error::Corrupt { what, .. } if what.starts_with("chunks, key 7/2 (of table 7)"));
+    assert!(named(catalog.refuse_damage().unwrap_err()));
+    assert!(named(catalog.get(Space::Chunks, &key(&[7, 2])).unwrap_err()));
+    assert!(named(catalog.scan(Space::Chunks, &[], |_, _| Ok(true)).unwrap_err()));
+    assert_eq!(catalog.get(Space::Chunks, &key(&[7, 1])).unwrap(), Some(vec![1; 30]));
+    let faults: Vec<String> =
+        catalog.snapshot().unwrap().faults(&Space::ALL).iter().map(CatalogFault::to_string).collect();
+    assert_eq!(faults.len(), 3, "{faults:?}");
+    assert!(faults[0].starts_with("meta, key 'calibration'") && faults[2].starts_with("epochs, key 1:"), "{faults:?}");
+}
+
+#[test]
+fn a_full_disk_refuses_writes_until_there_is_room() {
+    let clock = Arc::<ManualClock>::default();
+    let disk = SimulatedFiles::new(1, Arc::<ManualClock>::clone(&clock));
+    let catalog = Catalog::open(&disk, Path::new("/catalog.redb"), 1 << 20).unwrap();
+    let put = |n: u64| {
+        let mut commit = Commit::default();
+        commit.put(Space::Chunks, key(&[1, n]), vec![7; 100_000]);
+        catalog.commit(commit)
+    };
+    put(1).unwrap();
+    disk.set_faults(DiskFaults { full_rate: 1.0, ..DiskFaults::default() });
+    let full = |error: Error| matches!(error, Error::ReadOnly { errno: Some(libc::ENOSPC), .. });
+    assert!(full(put(2).unwrap_err()) && full(put(3).unwrap_err()) && full(catalog.failure().unwrap()));
+    assert!(catalog.reopen(&disk).is_err() && full(catalog.failure().unwrap()));
+    disk.set_faults(DiskFaults::default());
+    catalog.reopen(&disk).unwrap();
+    assert!(full(put(4).unwrap_err()), "not before who is above has forgotten what failed");
+    catalog.resume();
+    put(5).unwrap();
+    let mut found = Vec::new();
+    catalog
+        .scan(Space::Chunks, &[], |k, _| {
+            Ok({
+                found.push(key_part(k, 1));
+                true
+            })
+        })
+        .unwrap();
+    assert_eq!(found, [1, 5]);
+    assert!(disk.len(Path::new("/catalog.redb.probe")).unwrap().is_none());
+}

@@ -1,0 +1,249 @@
+//! Data directories and backups of earlier formats, as their builds wrote them (tests/fixtures), and damage of the catalog.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::path::{Path, PathBuf};
+
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+
+use super::maintenance_tests::{checked, contents, copy_files, image, loaded, rows, table, unwatched};
+use super::recovery::CATALOG_FILE;
+use super::*;
+use crate::Error;
+use crate::catalog::{CALIBRATION_KEY, FORMAT_VERSION, key};
+
+/// Unpacks the fixture of a format.
+fn unpacked(name: &str) -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    let archive = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures").join(name);
+    let status = std::process::Command::new("tar").arg("xzf").arg(&archive).arg("-C").arg(dir.path()).status().unwrap();
+    assert!(status.success(), "{}", archive.display());
+    dir
+}
+
+/// Tables and rows of a store.
+fn counts(store: &Store) -> Vec<(String, u64)> {
+    store.tables().iter().map(|table| (table.name().name.clone(), table.version().live_rows())).collect()
+}
+
+/// What tests/fixtures/make.py writes.
+fn expected() -> Vec<(String, u64)> {
+    [("altered", 101), ("empty", 0), ("every_type", 440 - 63), ("keyed", 202)]
+        .map(|(n, rows)| (n.to_owned(), rows))
+        .into()
+}
+
+fn of_catalog(report: &CheckReport) -> Vec<&Finding> {
+    report.findings.iter().filter(|finding| finding.path.ends_with(CATALOG_FILE)).collect()
+}
+
+#[test]
+fn a_data_directory_of_format_3_opens_and_is_rewritten() {
+    let fixture = unpacked("format-3.tar.gz");
+    let data = fixture.path().join("data");
+    let before = image(&data);
+    let report = checked(&data, false);
+    assert_eq!(report.count(Severity::Damage), 0, "{:?}", report.findings);
+    assert!(of_catalog(&report)[0].what.contains("earlier version"), "{:?}", report.findings);
+    assert_eq!(usage(&data).unwrap().tables.len(), 4);
+    assert!(image(&data) == before, "looking changed something");
+
+    let good = {
+        let store = Store::open(StoreOptions::new(&data)).unwrap();
+        assert_eq!(counts(&store), expected());
+        let types = store.table(&TableName::new("public", "every_type")).unwrap();
+        types.version().chunks.iter().for_each(|entry| {
+            let all: Vec<usize> = (0..entry.chunk.columns().len()).collect();
+            store.columns(&entry.chunk, &all).unwrap();
+        });
+        assert_eq!(store.objects("view").unwrap().len(), 1);
+        assert!(!store.epochs(10).unwrap().is_empty());
+        assert!(!store.rule_statuses(&|_| true).is_empty());
+        assert_eq!(store.check(CheckOptions::default(), &mut unwatched).unwrap().findings, []);
+        store.close().unwrap();
+        counts(&store)
+    };
+    let report = checked(&data, false);
+    assert!(of_catalog(&report).is_empty(), "{:?}", report.findings);
+    let catalog = Catalog::open_frozen(&data.join(CATALOG_FILE), 1 << 20).unwrap();
+    assert!(catalog.is_sealed() && FORMAT_VERSION == 4);
+    drop(catalog);
+    assert_eq!(counts(&Store::open(StoreOptions::new(&data)).unwrap()), good);
+}
+
+#[test]
+fn the_tools_know_both_formats() {
+    let fixture = unpacked("format-3.tar.gz");
+    let path = |name: &str| fixture.path().join(name);
+    // A backup of the earlier build, and one that this build makes of its directory.
+    restore(&path("backup"), &path("restored"), &mut unwatched).unwrap();
+    backup(&path("data"), &path("copy"), &mut unwatched).unwrap();
+    restore(&path("copy"), &path("copied"), &mut unwatched).unwrap();
+    for name in ["restored", "copied"] {
+        assert_eq!(of_catalog(&checked(&path(name), false)), Vec::<&Finding>::new());
+        assert_eq!(counts(&Store::open(StoreOptions::new(path(name))).unwrap()), expected(), "{name}");
+    }
+    let report = rebuild_catalog(&path("data"), true, 1, &mut unwatched).unwrap();
+    assert_eq!((report.tables.len(), report.rows_of_lost_tables), (4, Some(0)));
+    assert!(report.objects > 0 && report.tables.iter().all(|table| table.difference.is_some()));
+    assert_eq!(checked(&path("data"), false).count(Severity::Damage), 0);
+}
+
+#[test]
+fn a_first_start_that_is_killed_loses_nothing() {
+    // The process is killed after the rewrite is durable, or in the middle of it: the file then is as before, or as some
+    // state in between that the catalog's own test goes through. Here the directory of a killed server is opened, left
+    // without a close, and opened again from a copy of its files.
+    let fixture = unpacked("format-3.tar.gz");
+    let (data, copy) = (fixture.path().join("data"), fixture.path().join("copy"));
+    let store = Store::open(StoreOptions::new(&data)).unwrap();
+    copy_files(&data, &copy);
+    drop(store);
+    assert_eq!(counts(&Store::open(StoreOptions::new(&copy)).unwrap()), expected());
+}
+
+#[test]
+fn start_and_both_checks_name_a_damaged_value() {
+    let dir = tempfile::tempdir().unwrap();
+    loaded(dir.path());
+    let path = dir.path().join(CATALOG_FILE);
+    let places = [
+        (Space::Chunks, key(&[1, 2]), "chunks, key 1/2 (of table 1)"),
+        (Space::Delta, key(&[2, 0]), "delta, key 2/"),
+        (Space::Statistics, key(&[2, 0]), "statistics, key 2/0 (of table 2)"),
+        (Space::Tables, key(&[3]), "tables, key 3 (of table 3)"),
+        (Space::Objects, b"view\0public.v".to_vec(), "objects, key 'view public.v'"),
+        (Space::Meta, b"next_table".to_vec(), "meta, key 'next_table'"),
+    ];
+    for (number, (space, key, name)) in places.into_iter().enumerate() {
+        let catalog = Catalog::open(&crate::io::files::RealFiles, &path, 1 << 20).unwrap();
+        let key = if space == Space::Delta { first_key(&catalog, space, &key[..8]) } else { key };
+        catalog.damage(space, &key, number);
+        drop(catalog);
+        let report = checked(dir.path(), false);
+        let found = of_catalog(&report);
+        let damage = found.iter().find(|f| f.what.starts_with(name));
+        let damage = damage.unwrap_or_else(|| panic!("{name}: {:?}", report.findings));
+        assert!(damage.severity == Severity::Damage && damage.advice.contains("rebuild-catalog"), "{damage:?}");
+        let refused = Store::open(StoreOptions::new(dir.path())).unwrap_err();
+        let Error::Corrupt { path: file, what } = &refused else { panic!("{refused}") };
+        assert!(*file == path && what.starts_with(name) && what.contains("terrace rebuild-catalog"), "{refused}");
+        // A backup copies no damage.
+        assert!(backup(dir.path(), &dir.path().with_extension("b"), &mut unwatched).is_err());
+        let catalog = Catalog::open(&crate::io::files::RealFiles, &path, 1 << 20).unwrap();
+        catalog.damage(space, &key, number);
+    }
+    // The same bits again: it is good.
+    let store = Store::open(StoreOptions::new(dir.path())).unwrap();
+    assert_eq!(store.check(CheckOptions::default(), &mut unwatched).unwrap().findings, []);
+    store.catalog().damage(Space::Chunks, &key(&[1, 2]), 9);
+    let report = store.check(CheckOptions::default(), &mut unwatched).unwrap();
+    let [finding] = report.findings.as_slice() else { panic!("{:?}", report.findings) };
+    assert!(finding.what.starts_with("chunks, key 1/2") && finding.table.as_deref() == Some("public.a"), "{finding:?}");
+}
+
+#[test]
+fn the_check_of_a_running_store_reads_the_disk() {
+    let dir = tempfile::tempdir().unwrap();
+    let good = loaded(dir.path());
+    let store = Store::open(StoreOptions::new(dir.path())).unwrap();
+    assert_eq!(store.check(CheckOptions::default(), &mut unwatched).unwrap().findings, []);
+    // All of it is in the server's memory. A view's text is easily found in the file.
+    let path = dir.path().join(CATALOG_FILE);
+    let mut bytes = std::fs::read(&path).unwrap();
+    let places: Vec<usize> =
+        (0..bytes.len()).filter(|at| bytes[*at..].starts_with(b"{\"sql\":\"select 1\"}")).collect();
+    places.iter().for_each(|at| bytes[at + 3] ^= 1);
+    let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, &bytes, 0).unwrap();
+    let report = store.check(CheckOptions::default(), &mut unwatched).unwrap();
+    let [finding] = report.findings.as_slice() else { panic!("{:?}", report.findings) };
+    assert!(finding.what.starts_with("objects, key 'view public.v'"), "{finding:?}");
+    assert!(contents(&store) == good, "the store goes on");
+    store.insert(&table(&store, "a"), &[rows(7_000..7_010)]).unwrap();
+    assert_eq!(store.check(CheckOptions::default(), &mut unwatched).unwrap().findings.len(), 1);
+}
+
+fn first_key(catalog: &Catalog, space: Space, prefix: &[u8]) -> Vec<u8> {
+    let mut found = Vec::new();
+    catalog
+        .scan(space, prefix, |k, _| {
+            found = k.to_vec();
+            Ok(false)
+        })
+        .unwrap();
+    found
+}
+
+#[test]
+fn what_is_made_anew_is_passed_over_and_removed_when_asked() {
+    let dir = tempfile::tempdir().unwrap();
+    loaded(dir.path());
+    let path = dir.path().join(CATALOG_FILE);
+    let catalog = Catalog::open(&crate::io::files::RealFiles, &path, 1 << 20).unwrap();
+    let sketch = first_key(&catalog, Space::Sketches, &[]);
+    catalog.damage(Space::Sketches, &sketch, 50);
+    catalog.damage(Space::Meta, CALIBRATION_KEY, 8);
+    drop(catalog);
+    assert_eq!(checked(dir.path(), false).count(Severity::Damage), 2);
+    let store = Store::open(StoreOptions::new(dir.path())).unwrap();
+    let a = store.tables().remove(0);
+    assert!(a.version().statistics.sketch(0).is_ok());
+    drop(a);
+    let repair = CheckOptions { quick: false, repair: true };
+    let report = store.check(repair, &mut unwatched).unwrap();
+    assert_eq!((report.count(Severity::Damage), report.findings.len()), (0, report.count(Severity::Healed)));
+    assert!(
+        report.findings.iter().any(|finding| finding.what.starts_with("sketches, key 1/")),
+        "{:?}",
+        report.findings
+    );
+    assert_eq!(store.check(repair, &mut unwatched).unwrap().findings, []);
+    store.close().unwrap();
+    drop(store);
+    assert_eq!(checked(dir.path(), false).findings, []);
+}
+
+/// Bytes of a file that are worth flipping: pages of redb that were never used are zeros.
+fn used_bytes(file: &[u8]) -> Vec<usize> {
+    let used = |(_, block): &(usize, &[u8])| block.iter().any(|byte| *byte != 0);
+    file.chunks(64).enumerate().filter(used).flat_map(|(block, _)| block * 64..block * 64 + 64).collect()
+}
+
+#[test]
+fn a_flipped_bit_of_the_catalog_changes_no_answer() {
+    let source = tempfile::tempdir().unwrap();
+    let good = loaded(source.path());
+    let bytes = std::fs::read(source.path().join(CATALOG_FILE)).unwrap();
+    let places = used_bytes(&bytes);
+    let mut random = StdRng::seed_from_u64(7);
+    let (mut refused, mut found) = (0, 0);
+    for round in 0..300 {
+        let dir = tempfile::tempdir().unwrap();
+        copy_files(source.path(), dir.path());
+        let path: PathBuf = dir.path().join(CATALOG_FILE);
+        let (at, bit) = (places[random.random_range(0..places.len())], random.random_range(0..8));
+        let mut damaged = bytes.clone();
+        damaged[at] ^= 1 << bit;
+        std::fs::write(&path, &damaged).unwrap();
+        let damage = checked(dir.path(), false).count(Severity::Damage);
+        found += usize::from(damage > 0);
+        match Store::open(StoreOptions::new(dir.path())) {
+            Ok(store) => {
+                assert!(contents(&store) == good, "round {round}, bit {bit} of byte {at}");
+                assert_eq!(store.objects("view").unwrap().len(), 1, "round {round}, bit {bit} of byte {at}");
+                for table in store.tables() {
+                    (0..table.schema().fields().len())
+                        .for_each(|column| drop(table.version().statistics.column(column)));
+                }
+            }
+            Err(Error::Corrupt { .. } | Error::Catalog(_) | Error::Io { .. }) => {
+                refused += 1;
+                assert!(damage > 0, "round {round}, bit {bit} of byte {at}: the check finds nothing");
+            }
+            Err(other) => panic!("round {round}, bit {bit} of byte {at}: {other}"),
+        }
+    }
+    assert!(refused > 50 && found >= refused, "{refused} refused, {found} found");
+}
