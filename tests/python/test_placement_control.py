@@ -284,7 +284,7 @@ def test_orders_move_once_and_say_what_became_of_it(server):
     error = refused(server, "bring back t columns (s) to dram")
     assert "bringing this to dram needs" in error and "the budget is 1.6 MiB" in error and "too much" in error, error
     for sql, words in [
-        ("bring back t to tape", "tier 'tape (there are dram, ssd)' does not exist"),
+        ("bring back t to tape", "tier 'tape' does not exist; there are dram, ssd"),
         ("bring back t chunks 900 to dram", "no segment is in this scope"),
         ("bring back nowhere to dram", "'nowhere' does not exist"),
         ("roll back placement to epoch 9000", "9000 (1 to"),

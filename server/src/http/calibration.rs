@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
+use axum::http::StatusCode;
 use serde::Serialize;
 use terrace_tier_store::placement::{Calibration, TierCost};
 
@@ -30,7 +31,10 @@ pub async fn show(State(state): State<Arc<AppState>>) -> Result<Json<Answer>> {
     state
         .blocking(|state| {
             let known = state.store().tiering().calibration();
-            let none = || Problem::not_found("calibration", "of the tiers; they are measured with the first epoch");
+            let none = || {
+                let words = "the tiers are not calibrated yet; they are measured with the first epoch";
+                Problem::new(StatusCode::NOT_FOUND, words)
+            };
             Ok(Json(known.ok_or_else(none)?.into()))
         })
         .await

@@ -6,12 +6,13 @@ use axum::Json;
 use axum::extract::rejection::JsonRejection;
 use axum::extract::{Path, State};
 use serde::{Deserialize, Serialize};
+use terrace_tier_store::Error;
 use terrace_tier_store::migrate::Failing;
 use terrace_tier_store::placement::TierState;
 use terrace_tier_store::store::{TierInfo, TierOrder};
 
 use super::page::{Page, Paged};
-use super::problem::{Problem, Result};
+use super::problem::Result;
 use super::state::AppState;
 use crate::units::Size;
 
@@ -153,5 +154,8 @@ pub async fn change(
 }
 
 fn find(state: &AppState, name: &str) -> Result<TierInfo> {
-    state.store().tier_infos().into_iter().find(|t| t.name == name).ok_or_else(|| Problem::not_found("tier", name))
+    let tiers = state.store().tier_infos();
+    let known: Vec<String> = tiers.iter().map(|tier| tier.name.clone()).collect();
+    let found = tiers.into_iter().find(|tier| tier.name == name);
+    found.ok_or_else(|| Error::unknown_tier(name, &known).into())
 }
