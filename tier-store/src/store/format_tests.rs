@@ -219,7 +219,7 @@ fn a_flipped_bit_of_the_catalog_changes_no_answer() {
     let places = used_bytes(&bytes);
     let mut random = StdRng::seed_from_u64(7);
     let (mut refused, mut found) = (0, 0);
-    for round in 0..300 {
+    for round in 0..120 {
         let dir = tempfile::tempdir().unwrap();
         copy_files(source.path(), dir.path());
         let path: PathBuf = dir.path().join(CATALOG_FILE);
@@ -245,5 +245,5 @@ fn a_flipped_bit_of_the_catalog_changes_no_answer() {
             Err(other) => panic!("round {round}, bit {bit} of byte {at}: {other}"),
         }
     }
-    assert!(refused > 50 && found >= refused, "{refused} refused, {found} found");
+    assert!(refused > 20 && found >= refused, "{refused} refused, {found} found");
 }
