@@ -121,7 +121,7 @@ fn describe(data_type: &DataType, metadata: &mut HashMap<String, String>) {
     put("IS_SEARCHABLE", "1".to_owned());
 }
 
-/// What ADBC's driver fills the columns of its GetObjects with; it looks for these keys and no others.
+/// The keys by which drivers of ADBC know nullability, size and remarks of a column (`XdbcMetadataBuilder`).
 fn describe_for_xdbc(nullable: bool, metadata: &mut HashMap<String, String>) {
     for (from, to) in [
         ("ARROW:FLIGHT:SQL:PRECISION", "XDBC_COLUMN_SIZE"),
