@@ -119,6 +119,10 @@ impl From<ArrowError> for Error {
 impl From<DataFusionError> for Error {
     fn from(error: DataFusionError) -> Self {
         match error {
+            // Of the optimizer, with the error of the crate `regex-syntax` in it.
+            DataFusionError::Context(context, inner) if context == "Invalid regex" => {
+                Self::invalid(format!("the regular expression cannot be used: {}", Self::from(*inner).message))
+            }
             DataFusionError::Context(context, inner) => {
                 let inner = Self::from(*inner);
                 // The names of optimizer rules and analyzer passes tell a user nothing.

@@ -12,7 +12,8 @@ use datafusion::common::Column;
 use datafusion::dataframe::DataFrame;
 use datafusion::datasource::listing::{ListingOptions, ListingTable, ListingTableConfig, ListingTableUrl};
 use datafusion::execution::options::ReadOptions;
-use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder};
+use datafusion::functions::expr_fn::nullif;
+use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, cast, lit};
 use datafusion::prelude::{CsvReadOptions, JsonReadOptions, ParquetReadOptions, SessionContext};
 use datafusion::sql::parser::Statement as SqlStatement;
 use terrace_tier_store::table::Table;
@@ -194,6 +195,11 @@ pub(super) async fn copy_from(
     load(engine, ticket, Planned { snapshot, plan, target: None }, Target::Existing(table, transaction)).await
 }
 
+/// What the name of a file ends with, from the dot on.
+pub(super) fn ending(file: &Path) -> String {
+    file.extension().and_then(|ending| ending.to_str()).map(|ending| format!(".{ending}")).unwrap_or_default()
+}
+
 async fn read(
     context: &SessionContext,
     location: &str,
@@ -202,8 +208,10 @@ async fn read(
     folders: &[String],
 ) -> Result<LogicalPlan> {
     let folders = partitions::as_text(folders);
-    let extension =
-        Path::new(location).extension().and_then(|e| e.to_str()).map(|e| format!(".{e}")).unwrap_or_default();
+    let extension = match Path::new(location).is_dir() {
+        true => partitions::ending(Path::new(location))?,
+        false => ending(Path::new(location)),
+    };
     let frame = match options.format {
         Format::Parquet => {
             SoundFiles::check_for(&context.state(), location).await?;
@@ -231,10 +239,30 @@ async fn read(
                 (true, false) => table.schema().fields().iter().map(|f| f.name().clone()).collect(),
             };
             let typed = typed_columns(table, &found, &given)?;
-            context.read_csv(location, read.schema(&typed).table_partition_cols(folders)).await?
+            if options.nulls.is_empty() {
+                context.read_csv(location, read.schema(&typed).table_partition_cols(folders)).await?
+            } else {
+                let texts = typed.fields().iter().map(|field| Field::new(field.name(), DataType::Utf8View, true));
+                let texts = Schema::new(texts.collect::<Vec<_>>());
+                let frame = context.read_csv(location, read.schema(&texts).table_partition_cols(folders)).await?;
+                return with_nulls(frame.into_unoptimized_plan(), &typed, &options.nulls);
+            }
         }
     };
     Ok(frame.into_unoptimized_plan())
+}
+
+/// The columns of `typed`, read as texts, in their types; some texts are null. (`null_regex` of DataFusion says which columns
+/// have what type, and is not looked at when rows are read.)
+fn with_nulls(plan: LogicalPlan, typed: &Schema, nulls: &[String]) -> Result<LogicalPlan> {
+    let columns = plan.schema().columns().into_iter().map(|column| {
+        let Ok(field) = typed.field_with_name(column.name()) else { return Expr::Column(column) };
+        let name = column.name().to_owned();
+        let text = nulls.iter().fold(Expr::Column(column), |text, null| nullif(text, lit(null.as_str())));
+        cast(text, field.data_type().clone()).alias(name)
+    });
+    let columns: Vec<Expr> = columns.collect();
+    Ok(LogicalPlanBuilder::from(plan).project(columns)?.build()?)
 }
 
 /// The rows of Arrow files, by the format that the engine put in place of DataFusion's.

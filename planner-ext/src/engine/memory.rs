@@ -343,10 +343,11 @@ mod tests {
         let join = operator(&pool, "join", false);
         large.try_grow(2_560).unwrap();
         large.try_grow(1).unwrap_err();
-        small.try_grow(101).unwrap_err();
-        small.try_grow(100).unwrap();
+        // Up to nine tenths of 3,200.
+        small.try_grow(321).unwrap_err();
+        small.try_grow(320).unwrap();
         small.try_grow(1).unwrap_err();
-        join.try_grow(540).unwrap();
+        join.try_grow(320).unwrap();
         join.try_grow(1).unwrap_err();
     }
 }

@@ -21,12 +21,31 @@ const NULL: &str = "__HIVE_DEFAULT_PARTITION__";
 /// # Errors
 /// Where two files lie in folders of different names: DataFusion would pass over one of them.
 pub(super) fn names(folder: &Path) -> Result<Vec<String>> {
-    let mut found: Option<Vec<String>> = None;
+    Ok(found(folder)?.names)
+}
+
+/// What the names of the files below `folder` end with, so that others (`_SUCCESS`) are not read.
+///
+/// # Errors
+/// As of [`names`], and where two files end differently.
+pub(super) fn ending(folder: &Path) -> Result<String> {
+    Ok(found(folder)?.ending)
+}
+
+/// What the files below a folder have in common.
+#[derive(Default)]
+struct Found {
+    names: Vec<String>,
+    ending: String,
+}
+
+fn found(folder: &Path) -> Result<Found> {
+    let mut found = None;
     collect(folder, &mut Vec::new(), &mut found)?;
     Ok(found.unwrap_or_default())
 }
 
-fn collect(folder: &Path, above: &mut Vec<String>, found: &mut Option<Vec<String>>) -> Result<()> {
+fn collect(folder: &Path, above: &mut Vec<String>, found: &mut Option<Found>) -> Result<()> {
     let Ok(entries) = std::fs::read_dir(folder) else { return Ok(()) };
     for entry in entries.flatten() {
         let (path, name) = (entry.path(), entry.file_name());
@@ -41,8 +60,16 @@ fn collect(folder: &Path, above: &mut Vec<String>, found: &mut Option<Vec<String
             (true, None) => {}
             (false, _) if name.starts_with('_') => {}
             (false, _) => {
-                let known = found.get_or_insert_with(|| above.clone());
-                if known != above {
+                let ending = super::copy::ending(&path);
+                let known = found.get_or_insert_with(|| Found { names: above.clone(), ending: ending.clone() });
+                if known.ending != ending {
+                    return Err(Error::invalid(format!(
+                        "file {} ends with '{ending}', others with '{}'; load them one after another",
+                        path.display(),
+                        known.ending
+                    )));
+                }
+                if known.names != *above {
                     let shown = |names: &[String]| {
                         let folders: Vec<String> = names.iter().map(|name| format!("{name}=..")).collect();
                         if folders.is_empty() { "no such folder".to_owned() } else { folders.join("/") }
@@ -51,7 +78,7 @@ fn collect(folder: &Path, above: &mut Vec<String>, found: &mut Option<Vec<String
                         "file {} lies in {}, others in {}; load them one after another",
                         path.display(),
                         shown(above),
-                        shown(known)
+                        shown(&known.names)
                     )));
                 }
             }

@@ -464,7 +464,7 @@ async fn ingest_stores_all_rows_or_none() {
         ("id", Arc::new(Int64Array::from(vec![1])) as ArrayRef),
     ]);
     let error = send(IngestMode::Append, vec![Ok(wrong)], &[]).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    assert_eq!(error.kind(), ErrorKind::AlreadyExists);
     for words in ["'name' is Utf8View, the rows have Int32", "'id' is Int32, the rows have Int64", "no column 'extra'"]
     {
         assert!(error.message().contains(words), "{error}");

@@ -305,7 +305,7 @@ async fn types_of_structs_are_written_with_either_bracket() {
         .await
         .unwrap();
     server
-        .run("INSERT INTO s VALUES (1, named_struct('a', 1, 'b', named_struct('c', 'z', 'd e', 2.5)), struct(7))")
+        .run("INSERT INTO s VALUES (1, named_struct('a', 1, 'b', named_struct('c', 'z', 'd e', 2.5)), named_struct('a', 7))")
         .await
         .unwrap();
     for (sql, wanted) in [
