@@ -155,6 +155,7 @@ impl From<DataFusionError> for Error {
             DataFusionError::IoError(io) => from_io(&io),
             DataFusionError::ObjectStore(inner) => from_object_store(&inner),
             DataFusionError::ParquetError(inner) => from_parquet(&inner),
+            DataFusionError::Internal(what) if is_bad_pattern(&what) => Self::invalid(first_part(&what)),
             other => Self::new(ErrorKind::Internal, first_part(&other.strip_backtrace())),
         }
     }
@@ -258,8 +259,14 @@ fn from_reference(error: &DataFusionError) -> Error {
             Error::invalid(first_part(what))
         }
         DataFusionError::NotImplemented(what) => not_implemented(first_part(what)),
+        DataFusionError::Internal(what) if is_bad_pattern(what) => Error::invalid(first_part(what)),
         other => Error::new(ErrorKind::Internal, first_part(&other.strip_backtrace())),
     }
+}
+
+/// DataFusion calls a regular expression that does not compile an error of its own.
+fn is_bad_pattern(what: &str) -> bool {
+    what.contains("Regular expression did not compile")
 }
 
 /// A number with too many digits is a mistake of the statement; DataFusion calls it not implemented.

@@ -108,11 +108,6 @@ impl Options {
         let usual = if extension.eq_ignore_ascii_case("tsv") { b'\t' } else { b',' };
         Ok(Self { format, header: header.unwrap_or(true), delimiter: delimiter.unwrap_or(usual), nulls })
     }
-
-    fn null_regex(&self) -> Option<String> {
-        let texts: Vec<String> = self.nulls.iter().map(|text| regex::escape(text)).collect();
-        (!texts.is_empty()).then(|| format!("^(?:|{})$", texts.join("|")))
-    }
 }
 
 /// The plan of COPY .. TO, where its file may be written; its option `overwrite` is taken out.
@@ -229,7 +224,6 @@ async fn read(
             let read = CsvReadOptions::new()
                 .has_header(options.header)
                 .delimiter(options.delimiter)
-                .null_regex(options.null_regex())
                 .file_extension(&extension);
             let found = found_columns(context, location, &read).await?;
             let given: Vec<String> = match (columns.is_empty(), options.header) {
@@ -285,7 +279,13 @@ async fn read_arrow(
 async fn found_columns<'a>(context: &SessionContext, location: &str, options: &impl ReadOptions<'a>) -> Result<Schema> {
     let state = context.state();
     let url = ListingTableUrl::parse(location)?;
-    let schema = options.get_resolved_schema(&context.copied_config(), state.clone(), url).await?;
+    let schema = options.get_resolved_schema(&context.copied_config(), state.clone(), url).await;
+    let schema = schema.map_err(|error| match Error::from(error) {
+        uneven if uneven.message().contains("unequal lengths") => {
+            Error::invalid(format!("{}; DELIMITER says what separates the columns", uneven.message()))
+        }
+        other => other,
+    })?;
     Ok(schema.as_ref().clone())
 }
 

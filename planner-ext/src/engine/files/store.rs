@@ -14,13 +14,13 @@ use std::time::{Duration, SystemTime};
 use async_trait::async_trait;
 use bytes::Bytes;
 use datafusion::object_store::local::LocalFileSystem;
-use datafusion::object_store::path::Path as ObjectPath;
+use datafusion::object_store::path::{Path as ObjectPath, PathPart};
 use datafusion::object_store::{
     Attributes, CopyOptions, Error as StoreError, GetOptions, GetResult, GetResultPayload, ListResult, MultipartUpload,
     ObjectMeta, ObjectStore, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
 };
-use futures::StreamExt;
 use futures::stream::BoxStream;
+use futures::{StreamExt, TryStreamExt};
 
 use super::FileAccess;
 use super::draft::{Draft, Upload};
@@ -121,19 +121,34 @@ impl ObjectStore for CheckedFiles {
 
     fn list(&self, prefix: Option<&ObjectPath>) -> BoxStream<'static, Result<ObjectMeta>> {
         match self.check_folder(prefix) {
-            Ok(()) => self.names.list(prefix),
+            Ok(()) => {
+                let above = prefix.map_or(0, |prefix| prefix.parts().count());
+                let is_data =
+                    move |found: &ObjectMeta| !found.location.parts().skip(above).any(|part| is_hidden(&part));
+                self.names.list(prefix).try_filter(move |found| futures::future::ready(is_data(found))).boxed()
+            }
             Err(error) => futures::stream::iter([Err(error)]).boxed(),
         }
     }
 
     async fn list_with_delimiter(&self, prefix: Option<&ObjectPath>) -> Result<ListResult> {
         self.check_folder(prefix)?;
-        self.names.list_with_delimiter(prefix).await
+        let mut found = self.names.list_with_delimiter(prefix).await?;
+        let is_data = |path: &ObjectPath| path.parts().next_back().is_none_or(|part| !is_hidden(&part));
+        found.objects.retain(|object| is_data(&object.location));
+        found.common_prefixes.retain(is_data);
+        Ok(found)
     }
 
     async fn copy_opts(&self, _: &ObjectPath, _: &ObjectPath, _: CopyOptions) -> Result<()> {
         Err(not_offered("copy files"))
     }
+}
+
+/// Whether a name in a folder of data is none of data: `_SUCCESS`, `.crc` files, unlike the folder `_day=1` of a column.
+fn is_hidden(name: &PathPart<'_>) -> bool {
+    let name = name.as_ref();
+    name.starts_with('.') || name.starts_with('_') && !name.contains('=')
 }
 
 fn opened(access: &FileAccess, path: &Path, location: ObjectPath) -> Result<(File, ObjectMeta)> {
