@@ -12,7 +12,7 @@
 //!   statement these bytes count as used, until the sort takes them again itself, or its merge takes as many or begins to
 //!   give some back: then it has seen every run.
 //! - **Who holds little may take of the last fifth**: an operator that holds nothing cannot spill to make room, it
-//!   fails. Up to a thirty-second of the limit each, or 4 MiB (a batch of wide rows, but an eighth of the limit at
+//!   fails. Up to a thirty-second of the limit each, or 8 MiB (a batch of wide rows, but a fifth of the limit at
 //!   most), is granted while nine tenths are not full.
 //!
 //! Refused all the same: what needs more than that at once while others hold four fifths, and merges and joins once all is
@@ -108,7 +108,7 @@ impl terrace_ipc::Account for MessageMemory {
 }
 
 /// What an operator may hold besides, to have a batch at all.
-const ONE_BATCH_BYTES: usize = 4 << 20;
+const ONE_BATCH_BYTES: usize = 8 << 20;
 
 /// What DataFusion calls the consumers of a sort: the one of its runs, and the one of its merge, registered after it.
 const SORT: &str = "ExternalSorter[";
@@ -145,7 +145,7 @@ impl Held {
     /// The most that all statements may hold for `consumer`, which can spill, to be granted `additional` bytes.
     fn limit(&self, whole: usize, consumer: &MemoryConsumer, additional: usize) -> usize {
         let held = self.spilling.get(&consumer.id()).copied().unwrap_or(0);
-        let little = (whole / 32).max(ONE_BATCH_BYTES.min(whole / 8));
+        let little = (whole / 32).max(ONE_BATCH_BYTES.min(whole / 5));
         if held.saturating_add(additional) <= little {
             return whole - whole / 10;
         }

@@ -166,11 +166,13 @@ fn place_of(location: &Location, top: &Path) -> String {
 
 /// A column of the kind `?` may be of any: Flight SQL sends the values of dictionaries and run-end encoded arrays, whose
 /// kind is known.
+#[expect(clippy::ptr_arg, reason = "the crate `sqllogictest` names the type of the function")]
 fn same_kinds(actual: &Vec<Column>, expected: &Vec<Column>) -> bool {
     let matches = |(actual, expected): (&Column, &Column)| *expected == Column::Another || actual == expected;
     actual.len() == expected.len() && actual.iter().zip(expected).all(matches)
 }
 
+#[expect(clippy::ptr_arg, reason = "the crate `sqllogictest` names the type of the function")]
 fn trim_end(line: &String) -> String {
     line.trim_end().to_owned()
 }

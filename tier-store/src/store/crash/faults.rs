@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::model::{accounts_agree, definition, keys, look, table_name};
+use super::model::{State, accounts_agree, definition, keys, look, table_name};
 use super::workload::Operation;
 use super::{CRASHES, DATA_DIR, Machine, options, run_seeds, template};
 use crate::error::Error;
@@ -68,7 +68,9 @@ pub(super) fn goes_on(machine: &mut Machine, store: &Arc<Store>) -> bool {
             Err(error) => panic!("seed {}: {error}", machine.seed),
         };
         let possible = std::mem::take(&mut machine.model.possible);
-        let state = possible.iter().find(|state| state.shown() == found).cloned();
+        let is_found =
+            |state: &&State| state.epochs <= found.epochs && State { epochs: found.epochs, ..state.shown() } == found;
+        let state = possible.iter().find(is_found).cloned();
         let state =
             state.unwrap_or_else(|| panic!("seed {}: found {found:?}\n one of {possible:?} expected", machine.seed));
         machine.model.acknowledged(store, state);
