@@ -190,7 +190,11 @@ pub(super) async fn load(engine: &Arc<Engine>, ticket: &Ticket, input: Planned, 
     let _turn = run::turn(engine, ticket).await?;
     let plan = defaults::fill(input.snapshot.template(), input.plan, &definition)?;
     let plan = clustered(plan, &definition.options)?;
-    let rows = run::execute(engine, ticket, &Planned { plan, ..input }).await?;
+    let planned = Planned { plan, ..input };
+    let rows = match definition.options.cluster_by.is_empty() {
+        true => run::execute(engine, ticket, &planned).await?,
+        false => run::execute_sorted(engine, ticket, &planned).await?,
+    };
     let store = Arc::clone(&engine.store);
     let adapter = RowAdapter::new(&definition.name.to_string(), &rows.schema(), &definition.schema)?;
     let mut joins = None;

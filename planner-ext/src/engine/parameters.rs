@@ -11,15 +11,15 @@
 //! the casts off again.
 
 use arrow::array::RecordBatch;
-use arrow::datatypes::Field;
+use arrow::datatypes::{DataType, Field, TimeUnit};
 use datafusion::common::metadata::FieldMetadata;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
-use datafusion::common::{ScalarValue, TableReference};
+use datafusion::common::{DFSchema, ScalarValue, TableReference};
 use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::expr::{Alias, Between, BinaryExpr, Cast, InList, Placeholder};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
-use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, Values, lit};
+use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Values, cast, lit};
 
 use super::analysis::analysed;
 use super::comparison::in_column_type;
@@ -63,6 +63,7 @@ impl Binding<'_> {
         let bound = plan.transform_up_with_subqueries(|node| {
             let names = NamePreserver::new(&node);
             let is_list = matches!(node, LogicalPlan::Values(_));
+            let schema = merge_schema(&node.inputs());
             node.map_expressions(|expr| {
                 if !expr.exists(|part| Ok(matches!(part, Expr::Placeholder(_))))? {
                     return Ok(Transformed::no(expr));
@@ -72,7 +73,10 @@ impl Binding<'_> {
                     Expr::Placeholder(Placeholder { id, field: Some(field) }) if is_list => {
                         self.fitting(&id, &field)?
                     }
-                    other => other.transform_down(|part| self.replaced(part)).data()?,
+                    other => {
+                        let bound = other.transform_down(|part| self.replaced(part)).data()?;
+                        bound.transform_up(|part| Ok(same_times(part, &schema))).data()?
+                    }
                 };
                 Ok(Transformed::yes(name.restore(expr)))
             })?
@@ -132,6 +136,25 @@ impl Binding<'_> {
         let value = self.value(id)?.to_array()?;
         let value = exact_cast(&value, field.data_type()).map_err(|why| does_not_fit(id, field, &why))?;
         Ok(Expr::Literal(ScalarValue::try_from_array(&value, 0)?, None))
+    }
+}
+
+/// A comparison of times of different units, in nanoseconds: DataFusion knows none.
+fn same_times(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
+    let time = |side: &Expr| {
+        side.get_type(schema).ok().filter(|kind| matches!(kind, DataType::Time32(_) | DataType::Time64(_)))
+    };
+    match expr {
+        Expr::BinaryExpr(BinaryExpr { left, op, right }) => {
+            let differ = time(&left).zip(time(&right)).is_some_and(|(left, right)| left != right);
+            let wide = |side: Box<Expr>| match differ {
+                true => Box::new(cast(*side, DataType::Time64(TimeUnit::Nanosecond))),
+                false => side,
+            };
+            let expr = Expr::BinaryExpr(BinaryExpr { left: wide(left), op, right: wide(right) });
+            Transformed::new_transformed(expr, differ)
+        }
+        other => Transformed::no(other),
     }
 }
 

@@ -37,6 +37,9 @@ use super::transaction::{Running, Transaction};
 use super::{Engine, alter, copy, ddl, hot_view, optimize, prepare, rule};
 use crate::error::{Error, ErrorKind, Result};
 
+/// The least memory for each of several sorts of one statement.
+const SORT_BYTES: usize = 64 << 20;
+
 /// Batches between the task and its client.
 const CHANNEL_BATCHES: usize = 2;
 
@@ -205,6 +208,21 @@ fn has_hash_join(plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {
 /// Executes a plan of ours and returns its rows.
 pub(super) async fn execute(engine: &Engine, ticket: &Ticket, planned: &Planned) -> Result<SendableRecordBatchStream> {
     execute_with(engine, ticket, planned, true).await
+}
+
+/// As [`execute`] for rows that are sorted on their way: with few partitions where query memory is small, as each sort needs
+/// room for a batch and its merge beside what the others hold.
+pub(super) async fn execute_sorted(
+    engine: &Engine,
+    ticket: &Ticket,
+    planned: &Planned,
+) -> Result<SendableRecordBatchStream> {
+    let mut state = planned.snapshot.state();
+    let most = (engine.memory.limit_bytes() / SORT_BYTES).max(1);
+    let partitions = &mut state.config_mut().options_mut().execution.target_partitions;
+    *partitions = (*partitions).min(most);
+    let plan = physical_plan(&state, ticket, planned).await?;
+    Ok(execute_stream(plan, task_context(engine, ticket, &state)?)?)
 }
 
 /// As [`execute`]; without hash joins, which cannot spill, if they are not wanted.

@@ -133,22 +133,4 @@ class ParameterTest {
     }
     assertEquals(List.of("00ff"), rows("SELECT encode(b, 'hex') FROM " + table, statement -> {}));
   }
-
-  @Test
-  void anEmptyResultHasItsColumnsOnce() throws SQLException {
-    try (PreparedStatement statement = connection.prepareStatement("SELECT i, d FROM " + table + " WHERE i = ?")) {
-      statement.setInt(1, 9);
-      try (ResultSet rows = statement.executeQuery()) {
-        assertEquals(2, rows.getMetaData().getColumnCount());
-        assertFalse(rows.next());
-        assertEquals(2, rows.getMetaData().getColumnCount());
-      }
-    }
-    try (ResultSet rows = connection.createStatement().executeQuery("SELECT i, d FROM " + table)) {
-      assertEquals(2, rows.getMetaData().getColumnCount());
-      assertEquals("i", rows.getMetaData().getColumnName(1));
-      assertEquals("d", rows.getMetaData().getColumnName(2));
-      assertFalse(rows.next());
-    }
-  }
 }
