@@ -262,17 +262,17 @@ def test_every_way_of_loading_sorts_more_than_its_memory(tmp_path):
         terrace("load", "tpch:0.2", "--replace", *place(server))
         # In the order of ship dates, so that all doors have to sort for this one.
         file = tmp_path / "lineitem.parquet"
-        server.query(f"copy lineitem to '{file}'")
+        pyarrow.parquet.write_table(server.query("select * from lineitem"), file)
         order = "with (cluster_by = 'l_partkey')"
         server.query(f"create table made {order} as select * from lineitem")
-        server.query(f"create table inserted {order} as select * from lineitem where false")
-        server.query("insert into inserted select * from lineitem")
         server.query(f"create table copied {order} as select * from lineitem where false")
         server.query(f"copy copied from '{file}'")
         server.query(f"create table ingested {order} as select * from lineitem where false")
         with server.connect() as connection, connection.cursor() as cursor:
-            cursor.adbc_ingest("ingested", pyarrow.parquet.read_table(file), mode="append")
-        for table in "lineitem", "made", "inserted", "copied", "ingested":
+            rows = pyarrow.parquet.read_table(file)
+            batches = rows.to_batches(max_chunksize=50_000)
+            cursor.adbc_ingest("ingested", pyarrow.RecordBatchReader.from_batches(rows.schema, batches), mode="append")
+        for table in "lineitem", "made", "copied", "ingested":
             assert server.query(f"{sums} {table}") == want, table
             key = "l_shipdate = '1995-06-17'" if table == "lineitem" else "l_partkey = 20000"
             plan = server.query(f"explain analyze select count(l_comment) from {table} where {key}")
