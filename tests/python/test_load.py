@@ -272,7 +272,11 @@ def test_every_way_of_loading_sorts_more_than_its_memory(tmp_path):
             rows = pyarrow.parquet.read_table(file)
             batches = rows.to_batches(max_chunksize=50_000)
             cursor.adbc_ingest("ingested", pyarrow.RecordBatchReader.from_batches(rows.schema, batches), mode="append")
-        for table in "lineitem", "made", "copied", "ingested":
+        for table in "inserted", "ordered":
+            server.query(f"create table {table} {order} as select * from lineitem where false")
+        server.query("insert into inserted select * from lineitem")
+        server.query("insert into ordered select * from lineitem order by l_comment, l_orderkey")
+        for table in "lineitem", "made", "copied", "ingested", "inserted", "ordered":
             assert server.query(f"{sums} {table}") == want, table
             key = "l_shipdate = '1995-06-17'" if table == "lineitem" else "l_partkey = 20000"
             plan = server.query(f"explain analyze select count(l_comment) from {table} where {key}")

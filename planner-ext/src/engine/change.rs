@@ -28,6 +28,7 @@ use super::parameters::stored;
 use super::parse::{NameParts, table_name};
 use super::registry::Ticket;
 use super::rewrite::{Change, Effect, MergeEffect, Rewritten, TargetColumn};
+use super::run::Thrift;
 use super::statement::{Planned, Prepared};
 use super::transaction::{Attempt, Transaction};
 use super::types::with_columns;
@@ -273,13 +274,16 @@ struct Collected {
     writer: Option<IngestWriter>,
 }
 
-/// Runs the query. A hash join cannot spill: when memory ends, the query runs once more with sort-merge joins.
+/// Runs the query; when query memory ends, once more with [`Thrift::SortMergeJoins`].
 async fn collect(prepared: &Prepared, ticket: &Ticket, planned: &Planned, target: &Target) -> Result<Collected> {
     let engine = prepared.session().engine();
-    let mut sorted_joins = false;
+    let mut thrift = match target.effect {
+        Effect::Delete => Thrift::None,
+        _ => Thrift::of_load(target.table.options()),
+    };
     loop {
         let collected = async {
-            let mut rows = run::execute_with(engine, ticket, planned, !sorted_joins).await?;
+            let mut rows = run::execute(engine, ticket, planned, thrift).await?;
             let mut collected = Collected { positions: RoaringTreemap::new(), count: 0, writer: None };
             while let Some(batch) = rows.next().await {
                 let batch = batch?;
@@ -295,9 +299,10 @@ async fn collect(prepared: &Prepared, ticket: &Ticket, planned: &Planned, target
         };
         match collected.await {
             Err(DataFusionOrOurs::Plan(error))
-                if !sorted_joins && matches!(error.find_root(), DataFusionError::ResourcesExhausted(_)) =>
+                if thrift != Thrift::SortMergeJoins
+                    && matches!(error.find_root(), DataFusionError::ResourcesExhausted(_)) =>
             {
-                sorted_joins = true;
+                thrift = Thrift::SortMergeJoins;
             }
             Err(error) => return Err(error.into()),
             Ok(collected) => return Ok(collected),

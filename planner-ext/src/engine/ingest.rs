@@ -23,6 +23,7 @@ use terrace_tier_store::table::{Table, TableDefinition, TableName, TableOptions,
 
 use super::catalog::Snapshot;
 use super::registry::{StatementKind, Ticket};
+use super::run::Thrift;
 use super::session::Session;
 use super::statement::Planned;
 use super::transaction::{Running, Transaction};
@@ -191,10 +192,7 @@ pub(super) async fn load(engine: &Arc<Engine>, ticket: &Ticket, input: Planned, 
     let plan = defaults::fill(input.snapshot.template(), input.plan, &definition)?;
     let plan = clustered(plan, &definition.options)?;
     let planned = Planned { plan, ..input };
-    let rows = match definition.options.cluster_by.is_empty() {
-        true => run::execute(engine, ticket, &planned).await?,
-        false => run::execute_sorted(engine, ticket, &planned).await?,
-    };
+    let rows = run::execute(engine, ticket, &planned, Thrift::of_load(&definition.options)).await?;
     let store = Arc::clone(&engine.store);
     let adapter = RowAdapter::new(&definition.name.to_string(), &rows.schema(), &definition.schema)?;
     let mut joins = None;

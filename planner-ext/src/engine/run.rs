@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 
 use arrow::array::{RecordBatch, UInt64Array};
 use arrow::datatypes::{Field, Schema, SchemaRef};
-use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::TreeNode;
 use datafusion::error::DataFusionError;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::execution::session_state::SessionState;
@@ -19,9 +19,10 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::{self, Column as PhysicalColumn};
 use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::projection::{ProjectionExec, ProjectionExpr};
+use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use futures::{FutureExt, Stream, StreamExt, TryStreamExt};
-use terrace_tier_store::table::row_bytes;
+use terrace_tier_store::table::{TableOptions, row_bytes};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio_util::sync::DropGuard;
@@ -142,29 +143,81 @@ async fn run_query(
     Ok(())
 }
 
-/// Executes a plan up to its first batch. A hash join cannot spill: when memory ends before the first row is out, the
-/// statement is planned once more with sort-merge joins, which can.
+/// What a plan may hold of query memory at once.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum Thrift {
+    /// As fast as the session allows.
+    #[default]
+    None,
+    /// Few partitions where query memory is small: each sort needs room for a batch and its merge beside what the others
+    /// hold.
+    FewSorts,
+    /// That, and sort-merge joins, which can spill, in place of hash joins, which cannot.
+    SortMergeJoins,
+}
+
+impl Thrift {
+    /// For rows that go into a table of these options: they are sorted by its `cluster_by` columns.
+    pub(super) fn of_load(options: &TableOptions) -> Self {
+        if options.cluster_by.is_empty() { Self::None } else { Self::FewSorts }
+    }
+
+    /// Changes what plans are made under.
+    fn apply(self, state: &mut SessionState, engine: &Engine) {
+        let options = state.config_mut().options_mut();
+        if self != Self::None {
+            let most = (engine.memory.limit_bytes() / SORT_BYTES).max(1);
+            options.execution.target_partitions = options.execution.target_partitions.min(most);
+        }
+        if self == Self::SortMergeJoins {
+            options.optimizer.prefer_hash_join = false;
+        }
+    }
+}
+
+/// Executes a plan up to its first batch; when query memory ends before, once more with [`Thrift::SortMergeJoins`] if that
+/// makes a difference.
 async fn open(
     engine: &Engine,
     ticket: &Ticket,
     planned: &Planned,
 ) -> Result<(SendableRecordBatchStream, Option<RecordBatch>)> {
-    let mut state = planned.snapshot.state();
-    let plan = physical_plan(&state, ticket, planned).await?;
-    let may_retry = has_hash_join(&plan)?;
-    let mut stream = execute_stream(plan, task_context(engine, ticket, &state)?)?;
+    let (plan, context) = prepare_plan(engine, ticket, planned, Thrift::None).await?;
+    let may_retry = has_joins_or_sorts(&plan)?;
+    let mut stream = execute_stream(plan, context)?;
     match stream.try_next().await {
         Err(error) if may_retry && matches!(error.find_root(), DataFusionError::ResourcesExhausted(_)) => {
             drop(stream);
-            tracing::info!("query memory ended in a hash join; trying sort-merge joins");
-            state.config_mut().options_mut().optimizer.prefer_hash_join = false;
-            let plan = physical_plan(&state, ticket, planned).await?;
-            let mut stream = execute_stream(plan, task_context(engine, ticket, &state)?)?;
+            tracing::info!("query memory ended; trying sort-merge joins and few partitions");
+            let mut stream = execute(engine, ticket, planned, Thrift::SortMergeJoins).await?;
             let first = stream.try_next().await?;
             Ok((stream, first))
         }
         first => Ok((stream, first?)),
     }
+}
+
+/// Executes a plan of ours and returns its rows.
+pub(super) async fn execute(
+    engine: &Engine,
+    ticket: &Ticket,
+    planned: &Planned,
+    thrift: Thrift,
+) -> Result<SendableRecordBatchStream> {
+    let (plan, context) = prepare_plan(engine, ticket, planned, thrift).await?;
+    Ok(execute_stream(plan, context)?)
+}
+
+async fn prepare_plan(
+    engine: &Engine,
+    ticket: &Ticket,
+    planned: &Planned,
+    thrift: Thrift,
+) -> Result<(Arc<dyn ExecutionPlan>, Arc<TaskContext>)> {
+    let mut state = planned.snapshot.state();
+    thrift.apply(&mut state, engine);
+    let plan = physical_plan(&state, ticket, planned).await?;
+    Ok((plan, task_context(engine, ticket, &state)?))
 }
 
 async fn physical_plan(state: &SessionState, ticket: &Ticket, planned: &Planned) -> Result<Arc<dyn ExecutionPlan>> {
@@ -196,48 +249,13 @@ fn with_announced_types(plan: Arc<dyn ExecutionPlan>, announced: &Schema) -> Res
     Ok(Arc::new(ProjectionExec::try_new(columns, plan)?))
 }
 
-fn has_hash_join(plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {
-    let mut found = false;
-    plan.apply(|node| {
-        found |= node.is::<HashJoinExec>();
-        Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
-    })?;
-    Ok(found)
-}
-
-/// Executes a plan of ours and returns its rows.
-pub(super) async fn execute(engine: &Engine, ticket: &Ticket, planned: &Planned) -> Result<SendableRecordBatchStream> {
-    execute_with(engine, ticket, planned, true).await
-}
-
-/// As [`execute`] for rows that are sorted on their way: with few partitions where query memory is small, as each sort needs
-/// room for a batch and its merge beside what the others hold.
-pub(super) async fn execute_sorted(
-    engine: &Engine,
-    ticket: &Ticket,
-    planned: &Planned,
-) -> Result<SendableRecordBatchStream> {
-    let mut state = planned.snapshot.state();
-    let most = (engine.memory.limit_bytes() / SORT_BYTES).max(1);
-    let partitions = &mut state.config_mut().options_mut().execution.target_partitions;
-    *partitions = (*partitions).min(most);
-    let plan = physical_plan(&state, ticket, planned).await?;
-    Ok(execute_stream(plan, task_context(engine, ticket, &state)?)?)
-}
-
-/// As [`execute`]; without hash joins, which cannot spill, if they are not wanted.
-pub(super) async fn execute_with(
-    engine: &Engine,
-    ticket: &Ticket,
-    planned: &Planned,
-    hash_joins: bool,
-) -> Result<SendableRecordBatchStream> {
-    let mut state = planned.snapshot.state();
-    if !hash_joins {
-        state.config_mut().options_mut().optimizer.prefer_hash_join = false;
-    }
-    let plan = physical_plan(&state, ticket, planned).await?;
-    Ok(execute_stream(plan, task_context(engine, ticket, &state)?)?)
+/// Whether a plan has a hash join, or a sort of all rows.
+fn has_joins_or_sorts(plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {
+    plan.exists(|node| {
+        let sorts = || node.downcast_ref::<SortExec>().is_some_and(|sort| sort.fetch().is_none());
+        Ok(node.is::<HashJoinExec>() || sorts())
+    })
+    .map_err(Into::into)
 }
 
 /// The surroundings of one execution: a memory pool and a journal of its own, spill files and caches shared.
@@ -334,7 +352,7 @@ async fn run_command(
 
 /// Executes a plan that ends in a sink; the sink reports its rows as one number.
 async fn run_count(engine: &Engine, ticket: &Ticket, planned: &Planned) -> Result<u64> {
-    let mut stream = execute(engine, ticket, planned).await?;
+    let mut stream = execute(engine, ticket, planned, Thrift::None).await?;
     let mut count = 0;
     while let Some(batch) = stream.next().await {
         let batch = batch?;
