@@ -16,6 +16,7 @@ use datafusion::functions::expr_fn::nullif;
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, cast, lit};
 use datafusion::prelude::{CsvReadOptions, JsonReadOptions, ParquetReadOptions, SessionContext};
 use datafusion::sql::parser::Statement as SqlStatement;
+use futures::TryStreamExt;
 use terrace_tier_store::table::Table;
 
 use super::catalog::Snapshot;
@@ -31,7 +32,7 @@ use super::{Engine, SYSTEM_SCHEMA, ddl, parse, partitions};
 use crate::error::{Error, ErrorKind, Result, missing_table};
 
 /// What makes a path a pattern.
-const PATTERN: [char; 3] = ['*', '?', '['];
+pub(super) const PATTERN: [char; 3] = ['*', '?', '['];
 
 /// How the file is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -184,7 +185,7 @@ pub(super) async fn copy_from(
     }
     let context = SessionContext::new_with_state(snapshot.state());
     // Columns that are listed are those of the files, by position.
-    let folders = if copy.columns.is_empty() { partitions::names(Path::new(&location))? } else { Vec::new() };
+    let folders = if copy.columns.is_empty() { partitions::names(&location)? } else { Vec::new() };
     let plan = read(&context, &location, &options, (&table, &copy.columns), &folders).await?;
     let plan = partitions::typed(renamed(plan, &copy.columns)?, &folders, &table)?;
     load(engine, ticket, Planned { snapshot, plan, target: None }, Target::Existing(table, transaction)).await
@@ -225,7 +226,7 @@ async fn read(
                 .has_header(options.header)
                 .delimiter(options.delimiter)
                 .file_extension(&extension);
-            let found = found_columns(context, location, &read).await?;
+            let found = csv_columns(context, location, &read).await?;
             let given: Vec<String> = match (columns.is_empty(), options.header) {
                 (false, _) => columns.to_vec(),
                 (true, true) => Vec::new(),
@@ -275,18 +276,49 @@ async fn read_arrow(
     Ok(context.read_table(Arc::new(table))?)
 }
 
-/// Columns as the file names them.
+/// Columns as the files name them.
 async fn found_columns<'a>(context: &SessionContext, location: &str, options: &impl ReadOptions<'a>) -> Result<Schema> {
     let state = context.state();
     let url = ListingTableUrl::parse(location)?;
-    let schema = options.get_resolved_schema(&context.copied_config(), state.clone(), url).await;
-    let schema = schema.map_err(|error| match Error::from(error) {
-        uneven if uneven.message().contains("unequal lengths") => {
-            Error::invalid(format!("{}; DELIMITER says what separates the columns", uneven.message()))
-        }
-        other => other,
-    })?;
+    let schema = options.get_resolved_schema(&context.copied_config(), state.clone(), url).await?;
     Ok(schema.as_ref().clone())
+}
+
+/// Columns as the files name them, the same in all, as DataFusion reads rows of CSV by position.
+async fn csv_columns(context: &SessionContext, location: &str, options: &CsvReadOptions<'_>) -> Result<Schema> {
+    let state = context.state();
+    let url = ListingTableUrl::parse(location)?;
+    let listing = options.to_listing_options(&context.copied_config(), context.copied_table_options());
+    let store = state.runtime_env().object_store(&url)?;
+    let files = url.list_all_files(&state, store.as_ref(), &listing.file_extension).await?;
+    let files: Vec<_> = files.try_collect().await?;
+    let mut first = None;
+    for file in &files {
+        let found = listing.format.infer_schema(&state, &store, std::slice::from_ref(file)).await;
+        let found = found.map_err(|error| match Error::from(error) {
+            uneven if uneven.message().contains("unequal lengths") => {
+                Error::invalid(format!("{}; DELIMITER says what separates the columns", uneven.message()))
+            }
+            other => other,
+        })?;
+        // A file without a byte has no columns.
+        if found.fields().is_empty() {
+            continue;
+        }
+        let (known, wanted) = first.get_or_insert_with(|| (file, Arc::clone(&found)));
+        if !column_names(&found).eq(column_names(wanted)) {
+            let [found, wanted] = [&found, wanted].map(|schema| column_names(schema).collect::<Vec<_>>().join(", "));
+            return Err(Error::invalid(format!(
+                "file /{} has the columns {found}, file /{} has {wanted}; load them one after another",
+                file.location, known.location
+            )));
+        }
+    }
+    Ok(first.map_or_else(Schema::empty, |(_, schema)| schema.as_ref().clone()))
+}
+
+fn column_names(schema: &Schema) -> impl Iterator<Item = &str> {
+    schema.fields().iter().map(|field| field.name().trim_start_matches(BYTE_ORDER_MARK))
 }
 
 /// The columns of a text file with the types of the table's columns of the same name; `given` names them instead of the

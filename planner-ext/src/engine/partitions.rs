@@ -10,18 +10,25 @@ use datafusion::functions::expr_fn::nullif;
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, cast, lit};
 use terrace_tier_store::table::Table;
 
+use super::copy::PATTERN;
 use super::types::matching;
 use crate::error::{Error, Result};
 
 /// The value that stands for null.
 const NULL: &str = "__HIVE_DEFAULT_PARTITION__";
 
-/// Names of the columns that folders below `folder` name, outermost first; none for a file or a pattern.
+/// Names of the columns that folders below `location` name, outermost first, or that a pattern names from its first
+/// `*`, `?` or `[` on (`day=*/part.parquet`); none for a file.
 ///
 /// # Errors
 /// Where two files lie in folders of different names: DataFusion would pass over one of them.
-pub(super) fn names(folder: &Path) -> Result<Vec<String>> {
-    Ok(found(folder)?.names)
+pub(super) fn names(location: &str) -> Result<Vec<String>> {
+    if !location.contains(PATTERN) {
+        return Ok(found(Path::new(location))?.names);
+    }
+    let (folders, _) = location.rsplit_once('/').unwrap_or_default();
+    let open = folders.split('/').skip_while(|folder| !folder.contains(PATTERN));
+    Ok(open.map_while(|folder| folder.split_once('=')).map(|(column, _)| column.to_owned()).collect())
 }
 
 /// What the names of the files below `folder` end with, so that others (`_SUCCESS`) are not read.

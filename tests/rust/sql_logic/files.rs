@@ -48,10 +48,10 @@ fn collect(folder: &Path, paths: &mut Vec<PathBuf>) {
 
 /// Asks cargo, which downloads the crate when it is not there.
 fn crate_folder() -> PathBuf {
-    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("sql-logic/Cargo.toml");
+    let manifest = Path::new("sql-logic/Cargo.toml");
     let output = Command::new(env!("CARGO"))
         .args(["metadata", "--locked", "--format-version", "1", "--manifest-path"])
-        .arg(&manifest)
+        .arg(manifest)
         .output()
         .unwrap();
     assert!(output.status.success(), "cargo metadata: {}", String::from_utf8_lossy(&output.stderr));

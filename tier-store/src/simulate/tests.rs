@@ -179,7 +179,7 @@ fn the_same_seed_gives_the_same_outcome() {
 
 #[test]
 fn the_stories_are_as_written() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/simulate/traces");
+    let folder = Path::new("src/simulate/traces");
     let rewrite = std::env::var_os("TERRACE_TEST_REWRITE_TRACES").is_some();
     let optimal = Scenario::ALL.map(|scenario| (scenario, PolicyKind::Optimal));
     let mut changed = Vec::new();

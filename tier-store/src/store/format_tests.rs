@@ -16,7 +16,7 @@ use crate::catalog::{CALIBRATION_KEY, FORMAT_VERSION, key};
 /// Unpacks the fixture of a format.
 fn unpacked(name: &str) -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
-    let archive = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures").join(name);
+    let archive = Path::new("../tests/fixtures").join(name);
     let status = std::process::Command::new("tar").arg("xzf").arg(&archive).arg("-C").arg(dir.path()).status().unwrap();
     assert!(status.success(), "{}", archive.display());
     dir

@@ -50,6 +50,9 @@ async fn folders_named_like_columns_are_columns() {
     server.run("CREATE TABLE c (k BIGINT, n INT)").await.unwrap();
     server.run(&format!("COPY c FROM '{}' (FORMAT csv)", csv.display())).await.unwrap();
     assert_eq!(server.rows("SELECT * FROM c ORDER BY k").await, ["10|1", "20|2"]);
+    server.run("TRUNCATE TABLE c").await.unwrap();
+    server.run(&format!("COPY c FROM '{}/n=*/*.csv'", csv.display())).await.unwrap();
+    assert_eq!(server.rows("SELECT * FROM c ORDER BY k").await, ["10|1", "20|2"]);
     std::fs::write(csv.join("y.csv"), "k\n30\n").unwrap();
     let mixed = format!("COPY c FROM '{}' (FORMAT csv)", csv.display());
     server.fails(&mixed, ErrorKind::InvalidArgument, "one after another").await;
@@ -75,6 +78,16 @@ async fn text_is_read_as_others_write_it() {
     std::fs::write(path("x.tsv"), "id\tname\n2\tc\n").unwrap();
     server.run(&format!("COPY t FROM '{}'", path("x.tsv").display())).await.unwrap();
     assert_eq!(server.rows("SELECT * FROM t ORDER BY id").await, ["1|a,b", "2|c"]);
+
+    // Rows are read by position: a folder whose files have other columns, or in another order, is refused.
+    std::fs::create_dir(path("several")).unwrap();
+    for (name, text) in [("1.csv", "id,name\n7,a\n"), ("2.csv", ""), ("3.csv", "\u{feff}id,name\n8,b\n")] {
+        std::fs::write(path("several").join(name), text).unwrap();
+    }
+    let several = format!("COPY t FROM '{}' (FORMAT csv)", path("several").display());
+    assert_eq!(server.run(&several).await.unwrap(), 2);
+    std::fs::write(path("several/4.csv"), "name,id\n9,10\n").unwrap();
+    server.fails(&several, ErrorKind::InvalidArgument, "4.csv has the columns name, id").await;
 
     let options = "OPTIONS ('format.has_header' 'true', 'format.delimiter' ';')";
     let location = path("e.csv").display().to_string();

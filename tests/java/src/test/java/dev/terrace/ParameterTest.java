@@ -133,4 +133,20 @@ class ParameterTest {
     }
     assertEquals(List.of("00ff"), rows("SELECT encode(b, 'hex') FROM " + table, statement -> {}));
   }
+
+  /**
+   * Of prepared statements: driver 18.3.0 adds the columns of a plain Statement to themselves unless a row arrives
+   * (arrow-java issue 44), whatever a server sends.
+   */
+  @Test
+  void anEmptyResultHasItsColumnsOnce() throws SQLException {
+    try (PreparedStatement statement = connection.prepareStatement("SELECT i, d FROM " + table + " WHERE i = ?")) {
+      statement.setInt(1, 9);
+      try (ResultSet rows = statement.executeQuery()) {
+        assertEquals(2, rows.getMetaData().getColumnCount());
+        assertFalse(rows.next());
+        assertEquals(2, rows.getMetaData().getColumnCount());
+      }
+    }
+  }
 }
