@@ -14,23 +14,27 @@ use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::common::{DFSchema, Result, ScalarValue};
 use datafusion::execution::SessionStateBuilder;
-use datafusion::logical_expr::expr::{Between, BinaryExpr, Case, InList, InSubquery, ScalarFunction};
+use datafusion::logical_expr::expr::{Between, BinaryExpr, Case, InList, InSubquery, ScalarFunction, SetComparison};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
+use datafusion::logical_expr::type_coercion::other::get_coerce_type_for_case_expression;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{
     Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Subquery, Union, Values, cast, lit,
 };
 use datafusion::optimizer::analyzer::Analyzer;
+use datafusion::optimizer::analyzer::type_coercion::TypeCoercionRewriter;
 use datafusion::optimizer::simplify_expressions::ExprSimplifier;
 use datafusion::optimizer::{AnalyzerRule, ApplyOrder, OptimizerConfig, OptimizerRule};
 
 use crate::engine::comparison;
+use crate::subqueries::EmptySubqueries;
 
-/// Planning with the rule for floats and decimals.
+/// Planning with our rules of analysis.
 pub(crate) fn with_rules(builder: SessionStateBuilder) -> SessionStateBuilder {
     let mut rules = Analyzer::new().rules;
     rules.insert(0, Arc::new(FloatsStay));
     rules.push(Arc::new(LiteralArguments));
+    rules.push(Arc::new(EmptySubqueries));
     builder.with_analyzer_rules(rules)
 }
 
@@ -54,7 +58,8 @@ impl AnalyzerRule for FloatsStay {
                 let name = names.save(&expr);
                 Ok(with_floats(expr, &schema)?.update_data(|expr| name.restore(expr)))
             })?;
-            let node = if node.transformed { node.map_data(LogicalPlan::recompute_schema)? } else { node };
+            // What is below may have other types by now, and the schemas of nodes without expressions repeat them.
+            let node = node.map_data(LogicalPlan::recompute_schema)?;
             node.transform_data(|node| match node {
                 LogicalPlan::Union(union) => united(union),
                 LogicalPlan::Values(values) => listed(values),
@@ -99,7 +104,7 @@ impl AnalyzerRule for LiteralArguments {
                 })?;
                 Ok(folded.update_data(|expr| name.restore(expr)))
             })?;
-            if node.transformed { node.map_data(LogicalPlan::recompute_schema) } else { Ok(node) }
+            node.map_data(LogicalPlan::recompute_schema)
         })
         .data()
     }
@@ -136,12 +141,13 @@ pub(crate) fn with_floats(expr: Expr, schema: &DFSchema) -> Result<Transformed<E
                 given.extend(else_expr.as_deref_mut());
                 let compared =
                     expr.is_some() && meet_in(asked.into_iter().chain(expr.as_deref_mut()).collect(), schema);
-                meet_in(given, schema) | compared
+                branches_meet(given, schema) | compared
             }
             Expr::ScalarFunction(ScalarFunction { func, args }) if OF_ONE_TYPE.contains(&func.name()) => {
                 meet_in(args.iter_mut().collect(), schema)
             }
-            Expr::InSubquery(InSubquery { expr, subquery, .. }) => meet_subquery(expr, subquery, schema)?,
+            Expr::InSubquery(InSubquery { expr, subquery, .. })
+            | Expr::SetComparison(SetComparison { expr, subquery, .. }) => meet_subquery(expr, subquery, schema)?,
             _ => false,
         };
         Ok(Transformed::new_transformed(part, changed))
@@ -152,6 +158,24 @@ fn meet_in(parts: Vec<&mut Expr>, schema: &DFSchema) -> bool {
     let kinds: Vec<_> = parts.iter().map(|part| part.get_type(schema).ok()).collect();
     let mut parts: Vec<_> = parts.into_iter().zip(kinds.iter().map(Option::as_ref)).collect();
     meet(&mut parts)
+}
+
+/// Gives the branches of a CASE their common type, if they are numbers: what the CASE stands beside asks its first branch.
+fn branches_meet(mut branches: Vec<&mut Expr>, schema: &DFSchema) -> bool {
+    let kinds: Option<Vec<_>> = branches.iter().map(|branch| branch.get_type(schema).ok()).collect();
+    let Some(kinds) = kinds else { return false };
+    let mut changed =
+        meet(&mut branches.iter_mut().map(|branch| &mut **branch).zip(kinds.iter().map(Some)).collect::<Vec<_>>());
+    let kinds: Vec<_> = branches.iter().filter_map(|branch| branch.get_type(schema).ok()).collect();
+    let common = get_coerce_type_for_case_expression(&kinds, None).filter(DataType::is_numeric);
+    let Some(common) = common else { return changed };
+    for (branch, kind) in branches.into_iter().zip(&kinds) {
+        if kind.is_numeric() && *kind != common {
+            *branch = cast(std::mem::take(branch), common.clone());
+            changed = true;
+        }
+    }
+    changed
 }
 
 /// Casts the decimals among some expressions when one of them is a float.
@@ -196,16 +220,14 @@ fn with_float_columns(plan: &Arc<LogicalPlan>, columns: &[bool]) -> Result<Logic
     LogicalPlanBuilder::from(plan.as_ref().clone()).project(exprs.collect::<Vec<_>>())?.build()
 }
 
-/// A union whose columns are floats in one input and decimals in another has floats.
+/// A union whose columns are floats in one input and decimals in another has floats. Every union gets its common types,
+/// as it has those of its first input until it is coerced, and what is above it asks for them.
 fn united(mut union: Union) -> Result<Transformed<LogicalPlan>> {
     let kinds = |column: usize| union.inputs.iter().map(move |input| input.schema().fields().get(column));
     let has = |column, is: fn(&DataType) -> bool| kinds(column).flatten().any(|field| is(field.data_type()));
     let mixed: Vec<_> = (0..union.schema.fields().len())
         .map(|column| has(column, DataType::is_floating) && has(column, DataType::is_decimal))
         .collect();
-    if !mixed.contains(&true) {
-        return Ok(Transformed::no(LogicalPlan::Union(union)));
-    }
     for input in &mut union.inputs {
         let fields = input.schema().fields().iter().zip(&mixed);
         let decimals: Vec<_> = fields.map(|(field, mixed)| *mixed && field.data_type().is_decimal()).collect();
@@ -213,7 +235,15 @@ fn united(mut union: Union) -> Result<Transformed<LogicalPlan>> {
             *input = Arc::new(with_float_columns(input, &decimals)?);
         }
     }
-    Ok(Transformed::yes(LogicalPlan::Union(Union::try_new_with_loose_types(union.inputs)?)))
+    if mixed.contains(&true) {
+        union = Union::try_new_with_loose_types(union.inputs)?;
+    }
+    let types = |schema: &DFSchema| schema.fields().iter().map(|field| field.data_type().clone()).collect::<Vec<_>>();
+    let wanted = types(&union.schema);
+    if union.inputs.iter().all(|input| types(input.schema()) == wanted) {
+        return Ok(Transformed::new_transformed(LogicalPlan::Union(union), mixed.contains(&true)));
+    }
+    TypeCoercionRewriter::coerce_union(union).map(Transformed::yes)
 }
 
 /// A column of VALUES with floats and decimals has floats. The planner has cast the floats to decimals already.

@@ -8,6 +8,7 @@
 //!   decimal    arithmetic on decimals in 64 bits
 //!   joins      the order of inner joins
 //!   coercion   where numbers of different types meet
+//!   subqueries scalar subqueries that give no row
 //!   scan       reading chunks and the delta
 //!   sink       writing rows
 //!   views      hot data views: which queries ask for rows of a view only
@@ -25,6 +26,7 @@ mod joins;
 pub mod provider;
 pub mod scan;
 pub mod sink;
+mod subqueries;
 pub mod system;
 mod views;
 

@@ -6,8 +6,7 @@
 
 use std::sync::Arc;
 
-use arrow::datatypes::{Field, Schema, SchemaRef};
-use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use arrow::datatypes::SchemaRef;
 use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, WriteOp};
 
@@ -55,26 +54,5 @@ pub(super) fn result_schema(state: &SessionState, plan: &LogicalPlan) -> Result<
             Err(_) => plan.schema().as_arrow().clone(),
         },
     };
-    match has_scalar_subquery(plan)? {
-        true => Ok(Arc::new(nullable(&typed))),
-        false => Ok(Arc::new(typed)),
-    }
-}
-
-/// A scalar subquery without a row is NULL, whatever its column says (apache/datafusion: `Expr::ScalarSubquery` is as
-/// nullable as the column of its plan).
-fn has_scalar_subquery(plan: &LogicalPlan) -> Result<bool> {
-    let mut found = false;
-    plan.apply_with_subqueries(|node| {
-        node.apply_expressions(|expr| {
-            found |= expr.exists(|part| Ok(matches!(part, Expr::ScalarSubquery(_))))?;
-            Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
-        })
-    })?;
-    Ok(found)
-}
-
-fn nullable(schema: &Schema) -> Schema {
-    let fields = schema.fields().iter().map(|field| Field::clone(field).with_nullable(true));
-    Schema::new_with_metadata(fields.collect::<Vec<_>>(), schema.metadata().clone())
+    Ok(Arc::new(typed))
 }

@@ -7,7 +7,7 @@ use arrow::datatypes::{DataType, TimeUnit};
 use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
 use datafusion::common::{DFSchema, ExprSchema, ScalarValue};
 use datafusion::logical_expr::expr::{Between, BinaryExpr, Cast, InList};
-use datafusion::logical_expr::{Expr, Operator, binary_expr, lit, not};
+use datafusion::logical_expr::{Expr, ExprSchemable, Operator, binary_expr, lit, not};
 
 use super::types::is_safe_cast;
 
@@ -72,13 +72,15 @@ fn is_distinction(op: Operator) -> bool {
     matches!(op, Operator::IsDistinctFrom | Operator::IsNotDistinctFrom)
 }
 
-/// A column and its type; below a cast that keeps its values apart too.
+/// A column and its type; below casts that keep its values apart too. A cast to floats may make values equal: only the
+/// outermost, which the analysis adds for the value beside it.
 fn column<'a>(expr: &'a Expr, schema: &'a DFSchema) -> Option<(&'a Expr, &'a DataType)> {
     match expr {
         Expr::Column(name) => Some((expr, schema.data_type(name).ok()?)),
         Expr::Cast(Cast { expr, field }) => {
             let (column, kind) = column(expr, schema)?;
-            widens(kind, field.data_type()).then_some((column, kind))
+            let is_rounded = !kind.is_floating() && expr.get_type(schema).is_ok_and(|inner| inner.is_floating());
+            (!is_rounded && widens(kind, field.data_type())).then_some((column, kind))
         }
         _ => None,
     }

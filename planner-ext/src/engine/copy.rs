@@ -20,19 +20,17 @@ use futures::TryStreamExt;
 use terrace_tier_store::table::Table;
 
 use super::catalog::Snapshot;
-use super::files::REPLACING;
+use super::files::{PATTERN, REPLACING, check_pattern};
 use super::ingest::{Target, load};
 use super::parquet_files::SoundFiles;
 use super::parse::CopyFrom;
+use super::partitions::{self, Layout};
 use super::registry::Ticket;
 use super::session::Session;
 use super::statement::Planned;
 use super::transaction::Transaction;
-use super::{Engine, SYSTEM_SCHEMA, ddl, parse, partitions};
+use super::{Engine, SYSTEM_SCHEMA, ddl, parse};
 use crate::error::{Error, ErrorKind, Result, missing_table};
-
-/// What makes a path a pattern.
-pub(super) const PATTERN: [char; 3] = ['*', '?', '['];
 
 /// How the file is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -106,6 +104,11 @@ impl Options {
                 copy.location
             ))
         })?;
+        if format != Format::Csv
+            && let Some((name, _)) = copy.options.iter().find(|(name, _)| name != "format")
+        {
+            return Err(Error::invalid(format!("COPY option {name} is for CSV files")));
+        }
         let usual = if extension.eq_ignore_ascii_case("tsv") { b'\t' } else { b',' };
         Ok(Self { format, header: header.unwrap_or(true), delimiter: delimiter.unwrap_or(usual), nulls })
     }
@@ -180,20 +183,25 @@ pub(super) async fn copy_from(
     let options = Options::new(copy)?;
     let location = ddl::absolute_location(&copy.location)?;
     engine.files().check_read(Path::new(&location))?;
-    if !location.contains(PATTERN) && !Path::new(&location).exists() {
+    check_pattern(&location)?;
+    let context = SessionContext::new_with_state(snapshot.state());
+    if location.contains(PATTERN) {
+        let url = ListingTableUrl::parse(&location)?;
+        let store = context.runtime_env().object_store(&url)?;
+        if url.list_all_files(&context.state(), store.as_ref(), "").await?.try_next().await?.is_none() {
+            return Err(Error::new(ErrorKind::NotFound, format!("no file on the server matches {location}")));
+        }
+    } else if !Path::new(&location).exists() {
         return Err(Error::new(ErrorKind::NotFound, format!("there is no file or folder {location} on the server")));
     }
-    let context = SessionContext::new_with_state(snapshot.state());
     // Columns that are listed are those of the files, by position.
-    let folders = if copy.columns.is_empty() { partitions::names(&location)? } else { Vec::new() };
-    let plan = read(&context, &location, &options, (&table, &copy.columns), &folders).await?;
-    let plan = partitions::typed(renamed(plan, &copy.columns)?, &folders, &table)?;
+    let mut layout = Layout::of(Path::new(&location))?;
+    if !copy.columns.is_empty() {
+        layout.names.clear();
+    }
+    let plan = read(&context, &location, &options, (&table, &copy.columns), &layout).await?;
+    let plan = partitions::typed(renamed(plan, &copy.columns)?, &layout.names, &table)?;
     load(engine, ticket, Planned { snapshot, plan, target: None }, Target::Existing(table, transaction)).await
-}
-
-/// What the name of a file ends with, from the dot on.
-pub(super) fn ending(file: &Path) -> String {
-    file.extension().and_then(|ending| ending.to_str()).map(|ending| format!(".{ending}")).unwrap_or_default()
 }
 
 async fn read(
@@ -201,31 +209,26 @@ async fn read(
     location: &str,
     options: &Options,
     (table, columns): (&Table, &[String]),
-    folders: &[String],
+    layout: &Layout,
 ) -> Result<LogicalPlan> {
-    let folders = partitions::as_text(folders);
-    let extension = match Path::new(location).is_dir() {
-        true => partitions::ending(Path::new(location))?,
-        false => ending(Path::new(location)),
-    };
+    let folders = partitions::as_text(&layout.names);
+    let extension = &layout.ending;
     let frame = match options.format {
         Format::Parquet => {
             SoundFiles::check_for(&context.state(), location).await?;
-            let read = ParquetReadOptions::default().file_extension(&extension).table_partition_cols(folders);
+            let read = ParquetReadOptions::default().file_extension(extension).table_partition_cols(folders);
             context.read_parquet(location, read).await?
         }
-        Format::Arrow => read_arrow(context, location, &extension, folders).await?,
+        Format::Arrow => read_arrow(context, location, extension, folders).await?,
         Format::Json => {
-            let read = JsonReadOptions::default().file_extension(&extension);
+            let read = JsonReadOptions::default().file_extension(extension);
             let found = found_columns(context, location, &read).await?;
             let typed = typed_columns(table, &found, &[])?;
             context.read_json(location, read.schema(&typed).table_partition_cols(folders)).await?
         }
         Format::Csv => {
-            let read = CsvReadOptions::new()
-                .has_header(options.header)
-                .delimiter(options.delimiter)
-                .file_extension(&extension);
+            let read =
+                CsvReadOptions::new().has_header(options.header).delimiter(options.delimiter).file_extension(extension);
             let found = csv_columns(context, location, &read).await?;
             let given: Vec<String> = match (columns.is_empty(), options.header) {
                 (false, _) => columns.to_vec(),

@@ -20,7 +20,7 @@ use terrace_tier_store::table::{ChunkAdmission, Durability, TableDefinition, Tab
 use super::alter::refuse_broken;
 use super::analysis::result_schema;
 use super::catalog::{Object, Objects, Snapshot};
-use super::files::FileAccess;
+use super::files::{FileAccess, PATTERN, check_pattern};
 use super::ingest::{Target, load};
 use super::parquet_files::SoundFiles;
 use super::parse::{self, DropCommand, DropKind, Extras, NameParts, table_name};
@@ -366,8 +366,9 @@ pub(super) async fn open_external(
 ) -> Result<Arc<dyn TableProvider>> {
     for location in &create.locations {
         let path = &absolute_location(location)?;
-        let pattern = path.contains(['*', '?', '[']);
+        let pattern = path.contains(PATTERN);
         FileAccess::of(state)?.check_read(Path::new(path))?;
+        check_pattern(path)?;
         // A folder that INSERT is about to fill.
         let is_new = path.ends_with('/') && !create.schema.fields().is_empty();
         if !pattern && !is_new && !Path::new(path).exists() {

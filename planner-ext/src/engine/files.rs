@@ -31,6 +31,8 @@ pub use draft::Place;
 use opened::{Folder, Identity};
 pub(super) use store::{CheckedFiles, REPLACING};
 
+/// What makes a path a pattern.
+pub(super) const PATTERN: [char; 3] = ['*', '?', '['];
 /// The file that a pool has where only its folder is named.
 const POOL_FILE: &str = "terrace.pool";
 
@@ -113,6 +115,7 @@ impl FileAccess {
     pub fn check_write(&self, path: &Path, overwrite: bool) -> Result<()> {
         let found = self.find(path)?;
         let folder = self.folder(&found, &self.write)?;
+        found.check_names()?;
         match found.rest.as_slice() {
             [name] => self.judge_entry(&folder, name, &found.real(), overwrite),
             _ => Ok(()),
@@ -143,11 +146,12 @@ impl FileAccess {
     /// The same for files that statements write, whose folders are made.
     fn place_to_write(&self, path: &Path, overwrite: bool, make: bool) -> Result<Place> {
         let mut found = self.find(path)?;
-        let shown = found.real();
+        let (shown, named) = (found.real(), found.check_names());
         let Some(name) = found.take_name() else {
             return Err(Error::invalid(format!("path {} has no name", path.display())));
         };
         let mut folder = self.folder(&found, &self.write)?;
+        named?;
         if !make && !found.rest.is_empty() {
             return Err(Error::new(ErrorKind::NotFound, format!("there is no folder {}", found.real().display())));
         }
@@ -290,6 +294,16 @@ impl Found {
         self.rest.iter().fold(self.folder.clone(), |path, part| path.join(part))
     }
 
+    /// Refuses to make what would have its folder taken for a data directory, which no statement may name.
+    fn check_names(&self) -> Result<()> {
+        if !self.rest.iter().any(|part| part == CATALOG_FILE) {
+            return Ok(());
+        }
+        let message =
+            format!("path {}: only a data directory has a {CATALOG_FILE}; choose another name", self.real().display());
+        Err(Error::new(ErrorKind::PermissionDenied, message))
+    }
+
     /// Takes the last name off, also that of an existing folder.
     fn take_name(&mut self) -> Option<OsString> {
         let name = self.rest.pop();
@@ -317,9 +331,23 @@ fn belongs_to_the_server(real: &Path, own: &Path) -> Error {
     Error::new(ErrorKind::PermissionDenied, format!("path {shown} reaches {own}, which belongs to the server itself"))
 }
 
+/// Refuses a pattern among the folders of a path: DataFusion finds nothing by it (`ListingTableUrl::contains`).
+///
+/// # Errors
+/// [`ErrorKind::InvalidArgument`] that says what to write.
+pub(super) fn check_pattern(path: &str) -> Result<()> {
+    match path.rsplit_once('/') {
+        Some((folders, _)) if folders.contains(PATTERN) => Err(Error::invalid(format!(
+            "'{path}': a pattern stands for the name of a file; name the folder itself to read folders in it that are \
+             named column=value"
+        ))),
+        _ => Ok(()),
+    }
+}
+
 /// The folder in which a pattern is looked for.
 fn without_pattern(path: &Path) -> PathBuf {
-    let is_pattern = |part: &Component<'_>| part.as_os_str().to_string_lossy().contains(['*', '?', '[']);
+    let is_pattern = |part: &Component<'_>| part.as_os_str().to_string_lossy().contains(PATTERN);
     path.components().take_while(|part| !is_pattern(part)).collect()
 }
 

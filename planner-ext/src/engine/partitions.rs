@@ -10,54 +10,52 @@ use datafusion::functions::expr_fn::nullif;
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, cast, lit};
 use terrace_tier_store::table::Table;
 
-use super::copy::PATTERN;
 use super::types::matching;
 use crate::error::{Error, Result};
 
+/// Folders in one another that may name columns; a link may lead in a circle.
+const MOST_COLUMNS: usize = 16;
 /// The value that stands for null.
 const NULL: &str = "__HIVE_DEFAULT_PARTITION__";
 
-/// Names of the columns that folders below `location` name, outermost first, or that a pattern names from its first
-/// `*`, `?` or `[` on (`day=*/part.parquet`); none for a file.
-///
-/// # Errors
-/// Where two files lie in folders of different names: DataFusion would pass over one of them.
-pub(super) fn names(location: &str) -> Result<Vec<String>> {
-    if !location.contains(PATTERN) {
-        return Ok(found(Path::new(location))?.names);
+/// What the files of a location have in common.
+#[derive(Debug, Default)]
+pub(super) struct Layout {
+    /// Names of the columns that folders name, outermost first.
+    pub names: Vec<String>,
+    /// What the names of files end with, from the dot on, so that others (`_SUCCESS`) are not read.
+    pub ending: String,
+}
+
+impl Layout {
+    /// That of a folder with all below it; a file or a pattern names no columns.
+    ///
+    /// # Errors
+    /// Where two files of a folder end differently, or lie in folders of different names: DataFusion would pass over one.
+    pub fn of(location: &Path) -> Result<Self> {
+        if !location.is_dir() {
+            return Ok(Self { names: Vec::new(), ending: ending(location) });
+        }
+        let mut found = None;
+        collect(location, &mut Vec::new(), &mut found)?;
+        Ok(found.unwrap_or_default())
     }
-    let (folders, _) = location.rsplit_once('/').unwrap_or_default();
-    let open = folders.split('/').skip_while(|folder| !folder.contains(PATTERN));
-    Ok(open.map_while(|folder| folder.split_once('=')).map(|(column, _)| column.to_owned()).collect())
 }
 
-/// What the names of the files below `folder` end with, so that others (`_SUCCESS`) are not read.
-///
-/// # Errors
-/// As of [`names`], and where two files end differently.
-pub(super) fn ending(folder: &Path) -> Result<String> {
-    Ok(found(folder)?.ending)
+fn ending(file: &Path) -> String {
+    file.extension().and_then(|ending| ending.to_str()).map(|ending| format!(".{ending}")).unwrap_or_default()
 }
 
-/// What the files below a folder have in common.
-#[derive(Default)]
-struct Found {
-    names: Vec<String>,
-    ending: String,
-}
-
-fn found(folder: &Path) -> Result<Found> {
-    let mut found = None;
-    collect(folder, &mut Vec::new(), &mut found)?;
-    Ok(found.unwrap_or_default())
-}
-
-fn collect(folder: &Path, above: &mut Vec<String>, found: &mut Option<Found>) -> Result<()> {
+fn collect(folder: &Path, above: &mut Vec<String>, found: &mut Option<Layout>) -> Result<()> {
     let Ok(entries) = std::fs::read_dir(folder) else { return Ok(()) };
     for entry in entries.flatten() {
         let (path, name) = (entry.path(), entry.file_name());
         let Some(name) = name.to_str().filter(|name| !name.starts_with('.')) else { continue };
         match (path.is_dir(), name.split_once('=')) {
+            (true, Some(_)) if above.len() == MOST_COLUMNS => {
+                let shown = path.display();
+                return Err(Error::invalid(format!("folder {shown} lies in {MOST_COLUMNS} others that name columns")));
+            }
             (true, Some((column, _))) => {
                 above.push(column.to_owned());
                 collect(&path, above, found)?;
@@ -67,8 +65,8 @@ fn collect(folder: &Path, above: &mut Vec<String>, found: &mut Option<Found>) ->
             (true, None) => {}
             (false, _) if name.starts_with('_') => {}
             (false, _) => {
-                let ending = super::copy::ending(&path);
-                let known = found.get_or_insert_with(|| Found { names: above.clone(), ending: ending.clone() });
+                let ending = ending(&path);
+                let known = found.get_or_insert_with(|| Layout { names: above.clone(), ending: ending.clone() });
                 if known.ending != ending {
                     return Err(Error::invalid(format!(
                         "file {} ends with '{ending}', others with '{}'; load them one after another",

@@ -13,6 +13,7 @@ use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, RecursiveQuery}
 use datafusion::sql::parser::Statement as SqlStatement;
 use datafusion::sql::sqlparser::ast::{Expr as AstExpr, Query, SelectItem, SetExpr, Visit, Visitor};
 
+use super::parse::normalized;
 use super::types::is_safe_cast;
 use crate::error::{Error, Result};
 
@@ -56,7 +57,9 @@ impl RecursiveTerms {
                 continue;
             }
             let wide = inner.get_type(term.input.schema())?;
-            if !is_safe_cast(&wide, field.data_type()) {
+            // `n + 1` of an INT is a BIGINT; a cast between integers loses nothing, it fails.
+            let integers = wide.is_integer() && field.data_type().is_integer();
+            if !integers && !is_safe_cast(&wide, field.data_type()) {
                 let column = query.static_term.schema().field(index).name();
                 return Ok(Some(Error::invalid(format!(
                     "column '{column}' of the recursive query '{}' is {} in its static term and {wide} in its recursive \
@@ -80,9 +83,7 @@ impl Visitor for RecursiveTerms {
                 SetExpr::Select(select) => select.projection.iter().map(is_cast).collect(),
                 _ => Vec::new(),
             };
-            let name = &cte.alias.name;
-            let name = if name.quote_style.is_some() { name.value.clone() } else { name.value.to_lowercase() };
-            self.0.insert(name, casts);
+            self.0.insert(normalized(&cte.alias.name), casts);
         }
         ControlFlow::Continue(())
     }

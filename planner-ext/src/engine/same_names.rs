@@ -5,6 +5,7 @@
 
 use std::collections::HashSet;
 
+use datafusion::common::SchemaError;
 use datafusion::error::DataFusionError;
 use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder};
@@ -29,7 +30,7 @@ pub(super) fn query_of(statement: &SqlStatement) -> Option<Box<Query>> {
 pub(super) fn is_reason(error: &DataFusionError) -> bool {
     match error.find_root() {
         DataFusionError::Plan(message) => message.contains("require unique expression names"),
-        DataFusionError::SchemaError(..) => true,
+        DataFusionError::SchemaError(error, _) => !matches!(error.as_ref(), SchemaError::FieldNotFound { .. }),
         _ => false,
     }
 }

@@ -4,10 +4,10 @@ use arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::common::{DFSchema, Result};
-use datafusion::logical_expr::expr::{AggregateFunction, Sort, WindowFunctionParams};
+use datafusion::logical_expr::expr::{AggregateFunction, BinaryExpr, Sort, WindowFunctionParams};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
-use datafusion::logical_expr::{Aggregate, Expr, ExprSchemable, LogicalPlan, lit};
+use datafusion::logical_expr::{Aggregate, Expr, ExprSchemable, LogicalPlan, Operator, lit};
 use datafusion::optimizer::AnalyzerRule;
 
 /// `-f` becomes `f * -1.0`, which leaves the sign of a NaN alone: a NaN with a sign sorts below all numbers. An argument
@@ -23,14 +23,15 @@ impl AnalyzerRule for OneZeroOneNan {
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
         plan.transform_up_with_subqueries(|node| {
-            if matches!(&node, LogicalPlan::Aggregate(aggregate) if will_group(aggregate)) {
-                return Ok(Transformed::no(node));
-            }
+            let will_group = matches!(&node, LogicalPlan::Aggregate(aggregate) if will_group(aggregate));
             let schema = merge_schema(&node.inputs());
             let names = NamePreserver::new(&node);
             node.map_expressions(|expr| {
                 let name = names.save(&expr);
-                let rewritten = expr.transform_up(|part| Ok(rewritten(part, &schema)))?;
+                let rewritten = expr.transform_up(|part| {
+                    let keeps = will_group && matches!(part, Expr::AggregateFunction(_));
+                    Ok(if keeps { Transformed::no(part) } else { rewritten(part, &schema) })
+                })?;
                 Ok(rewritten.update_data(|expr| name.restore(expr)))
             })?
             .map_data(LogicalPlan::recompute_schema)
@@ -45,7 +46,11 @@ fn will_group(aggregate: &Aggregate) -> bool {
     let mut distinct = None;
     let simple = aggregate.aggr_expr.iter().all(|expr| {
         let Expr::AggregateFunction(AggregateFunction { func, params }) = expr else { return false };
-        if params.filter.is_some() || !params.order_by.is_empty() {
+        // A negation is replaced under another name too.
+        if expr.exists(|part| Ok(matches!(part, Expr::Negative(_)))).unwrap_or(true)
+            || params.filter.is_some()
+            || !params.order_by.is_empty()
+        {
             return false;
         }
         match (params.distinct, params.args.as_slice()) {
@@ -90,7 +95,8 @@ fn with_one_zero(args: &mut [Expr], order_by: &mut [Sort], schema: &DFSchema) ->
 
 /// Whether this rule was here before: a plan is analysed more than once.
 fn has_one_zero(expr: &Expr) -> bool {
-    matches!(expr, Expr::BinaryExpr(sum) if *sum.right == lit(0.0) || *sum.right == lit(0.0_f32))
+    matches!(expr, Expr::BinaryExpr(BinaryExpr { op: Operator::Plus, right, .. })
+        if **right == lit(0.0) || **right == lit(0.0_f32))
 }
 
 /// `value` in the type of an expression, if that is one of floats.

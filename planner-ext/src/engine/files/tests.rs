@@ -110,6 +110,13 @@ fn nothing_new_is_made_among_the_servers_files() {
         assert_eq!(kind(world.access.place(&path)), ErrorKind::PermissionDenied, "{path:?}");
     }
     assert!(!world.path("data/deep").exists());
+    // Else nobody could write beside it, or read it, any more.
+    for path in ["users/catalog.redb", "users/new/catalog.redb", "users/catalog.redb/x.csv"] {
+        let path = world.path(path);
+        assert_eq!(kind(world.access.check_write(&path, false)), ErrorKind::PermissionDenied, "{path:?}");
+        assert_eq!(kind(world.access.place_to_write(&path, false, true)), ErrorKind::PermissionDenied, "{path:?}");
+    }
+    world.access.check_write(&world.path("users/b.csv"), false).unwrap();
     for path in ["users/../data/new", "users/dangling"] {
         assert_eq!(kind(world.access.check_write(&world.path(path), true)), ErrorKind::InvalidArgument, "{path}");
     }

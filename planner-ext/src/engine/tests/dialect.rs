@@ -191,6 +191,14 @@ async fn statements_are_prepared_by_name() {
     server.run("PREPARE i AS INSERT INTO t (id) VALUES ($1), ($2)").await.unwrap();
     assert_eq!(server.run("EXECUTE i(7, 8)").await.unwrap(), 2);
     assert_eq!(server.rows("SELECT count(*) FROM t").await, ["6"]);
+    // Values, not columns of the statement's tables; not too many of them, wherever they go.
+    server.fails("EXECUTE p(id)", ErrorKind::InvalidArgument, "single quotes").await;
+    server.fails("EXECUTE p((SELECT 1))", ErrorKind::InvalidArgument, "subquery").await;
+    server.run(&format!("PREPARE many AS SELECT $1{}", " + $1".repeat(400))).await.unwrap();
+    let sum = |terms: usize| format!("EXECUTE many(1{})", " + 1".repeat(terms));
+    server.fails(&sum(900), ErrorKind::InvalidArgument, "longer than").await;
+    server.fails(&sum(5_000), ErrorKind::InvalidArgument, "operators").await;
+    assert_eq!(server.rows(&sum(1)).await, ["802"]);
     server.run("DEALLOCATE p").await.unwrap();
     server.fails("EXECUTE p(1)", ErrorKind::NotFound, "PREPARE").await;
     server.fails("PREPARE c AS CREATE TABLE x (a INT)", ErrorKind::Unimplemented, "PREPARE takes").await;
@@ -234,6 +242,17 @@ async fn decimal_literals_are_decimals() {
         ("SELECT max(x) FROM (SELECT 0.5 AS x UNION ALL SELECT 1e300)", "1e300"),
         ("SELECT max(x) FROM (VALUES (0.5), (1e300)) v(x)", "1e300"),
         ("SELECT count(*) FROM t WHERE f * 1e300 IN (SELECT 0.5)", "0"),
+        ("SELECT count(*) FROM t WHERE 0.5 < ANY (SELECT f * 1e300 FROM t)", "2"),
+        ("SELECT count(*) FROM t WHERE f * 1e300 > CASE WHEN i = 2 THEN 1 ELSE 2.5 END", "2"),
+        (
+            "SELECT x FROM (SELECT CASE WHEN i = 2 THEN 1 ELSE 2.5 END AS x, f FROM t) WHERE x < f * 1e300 AND x > 2",
+            "2.5",
+        ),
+        // Above a union, which has the types of its first input until it is coerced.
+        ("WITH s AS (SELECT 0.5 AS x UNION ALL SELECT 1e-20) SELECT count(*) FROM s WHERE x = 0.0", "0"),
+        ("WITH s AS (SELECT 0.5 AS x UNION ALL SELECT 1e300) SELECT count(*) FROM s WHERE x > 0.7", "1"),
+        ("WITH s AS (SELECT 1 AS x UNION ALL SELECT 1e300) SELECT count(*) FROM s WHERE x > 0.7", "2"),
+        ("SELECT max(x) FROM (SELECT x FROM (SELECT 1 AS x UNION SELECT 1e300) s) WHERE x IN (0.5, 1e300)", "1e300"),
         ("SELECT count(*) FROM t WHERE 0.5 IN (SELECT f * 1e300 FROM t)", "0"),
         ("SELECT count(*) FROM t JOIN (SELECT 0.5 AS x) s ON f * 1e300 > x AND f * 1e300 <> x", "2"),
         ("SELECT count(*) FROM t JOIN (SELECT 1000.0 AS x) s ON f = x", "1"),

@@ -135,6 +135,21 @@ async fn comparisons_do_not_cast_the_column() {
 }
 
 #[tokio::test]
+async fn casts_that_round_stay() {
+    let server = Server::new();
+    server.run("CREATE TABLE w (i BIGINT, d DECIMAL(3, 1))").await.unwrap();
+    server.run("INSERT INTO w VALUES (16777217, 0.1)").await.unwrap();
+    for (condition, wanted) in [("CAST(i AS REAL) = ?", "1"), ("i = ?", "0")] {
+        let sql = format!("SELECT count(*) FROM w WHERE {condition}");
+        assert_eq!(server.bound(&sql, vec![float(16_777_216.0)]).await.unwrap(), wanted, "{condition}");
+    }
+    for (condition, wanted) in [("CAST(d AS REAL) = ?", "0"), ("d = ?", "1")] {
+        let sql = format!("SELECT count(*) FROM w WHERE {condition}");
+        assert_eq!(server.bound(&sql, vec![float(0.1)]).await.unwrap(), wanted, "{condition}");
+    }
+}
+
+#[tokio::test]
 async fn elsewhere_the_bound_type_counts() {
     let server = with_numbers().await;
     for (sql, values, wanted) in [

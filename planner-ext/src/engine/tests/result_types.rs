@@ -98,6 +98,25 @@ async fn a_scalar_subquery_without_a_row_is_null() {
     assert_eq!(server.rows(sql).await, ["1|", "2|2"]);
     server.run(&format!("CREATE TABLE u AS {sql}")).await.unwrap();
     assert_eq!(server.rows("SELECT * FROM u ORDER BY k").await, ["1|", "2|2"]);
+    let none = "(SELECT k FROM t WHERE k = 9)";
+    let own = "(SELECT max(s.k) FROM t s WHERE s.k = t.k + 1)";
+    for (sql, wanted) in [
+        (format!("SELECT coalesce({none}, 0), {none} IS NULL"), vec!["0|true"]),
+        (format!("SELECT k FROM t WHERE {none} IS NULL ORDER BY k"), vec!["1", "2"]),
+        (format!("SELECT k FROM t WHERE {none} IS NOT NULL"), vec![]),
+        (format!("SELECT k, coalesce({own}, 0) FROM t ORDER BY k"), vec!["1|2", "2|0"]),
+        (format!("SELECT k FROM t WHERE {own} IS NULL"), vec!["2"]),
+        (format!("SELECT k FROM t ORDER BY coalesce({own}, 0)"), vec!["2", "1"]),
+        (format!("SELECT k FROM t GROUP BY k HAVING coalesce({own}, 0) = 0"), vec!["2"]),
+        // count(*) of no row is 0, unless HAVING takes it away.
+        ("SELECT k, (SELECT count(*) FROM t s WHERE s.k > t.k) FROM t ORDER BY k".to_owned(), vec!["1|1", "2|0"]),
+        ("SELECT coalesce((SELECT count(*) FROM t HAVING count(*) > 9), -1)".to_owned(), vec!["-1"]),
+    ] {
+        assert_eq!(server.rows(&sql).await, wanted, "{sql}");
+    }
+    // Columns beside it are as they are declared.
+    let schema = server.session.prepare(&format!("SELECT k, {none} AS x FROM t")).await.unwrap().dataset_schema();
+    assert_eq!([schema.field(0).is_nullable(), schema.field(1).is_nullable()], [false, true]);
 }
 
 #[tokio::test]
@@ -118,6 +137,8 @@ async fn a_recursive_term_that_is_wider_is_refused() {
     server.fails(&format!("CREATE VIEW v AS {wide}"), ErrorKind::InvalidArgument, "CAST").await;
     let cast = "WITH RECURSIVE r AS (SELECT CAST(1 AS DOUBLE) AS n UNION ALL SELECT n + 0.5 FROM r WHERE n < 2) SELECT * FROM r ORDER BY n";
     assert_eq!(server.rows(cast).await, ["1.0", "1.5", "2.0"]);
+    let int = "WITH RECURSIVE r AS (SELECT CAST(1 AS INT) AS n UNION ALL SELECT n + 1 FROM r WHERE n < 3) SELECT * FROM r ORDER BY n";
+    assert_eq!(server.rows(int).await, ["1", "2", "3"]);
     let own = "WITH RECURSIVE r AS (SELECT 1 AS n UNION ALL SELECT CAST(n + 1.5 AS BIGINT) FROM r WHERE n < 3) SELECT * FROM r ORDER BY n";
     assert_eq!(server.rows(own).await, ["1", "2", "3"]);
 }
