@@ -1,10 +1,10 @@
 //! Sessions: who is behind a call, and what this client holds on the server.
 //!
-//! A login opens a session that lives as long as its bearer token. A client without one, because the service is open or
-//! because it repeats its user and password with each call, gets the session of its user on its connection, which ends
-//! with the connection: two clients never share a session by the name of their user. Sessions are bounded in number and
-//! expire when unused; a client that never closes one takes nothing from others but its place. A session that ends rolls
-//! back what it did not commit. No cookie is ever set, so none can name a session.
+//! A login opens a session that lives as long as its bearer token; such sessions are bounded in number and expire when
+//! unused. A client without a token, because the service is open or because it repeats its user and password with each
+//! call, gets the session of its user on its connection, which ends with the connection. So two clients never share a
+//! session by the name of their user, unless a proxy puts them on one connection. A session that ends rolls back what it
+//! did not commit. No cookie is ever set, so none can name a session.
 
 use std::{collections::HashMap, sync::Arc};
 
