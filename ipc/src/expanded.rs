@@ -5,7 +5,8 @@
 //! and no further than to the limit.
 
 use arrow::array::{
-    Array, ArrayRef, AsArray, GenericByteViewArray, OffsetSizeTrait, RecordBatch, RunArray, UnionArray,
+    AnyDictionaryArray, Array, ArrayRef, AsArray, GenericByteViewArray, OffsetSizeTrait, RecordBatch, RunArray,
+    UnionArray,
 };
 use arrow::datatypes::{
     ArrowNativeType, ByteViewType, DataType, Int16Type, Int32Type, Int64Type, RunEndIndexType, UnionMode,
@@ -15,6 +16,8 @@ use crate::error::{Error, Result};
 
 /// Bytes that a row counts whose value takes none.
 const EMPTY_BYTES: u64 = 8;
+/// Keys of a dictionary that are counted at a time.
+const KEYS_ROWS: usize = 8_192;
 /// Texts up to this length lie within a view.
 const MOST_INLINE: u32 = 12;
 
@@ -23,7 +26,7 @@ const MOST_INLINE: u32 = 12;
 /// # Errors
 /// [`Error::TooLarge`] names the column at which there are more.
 pub fn check_expanded(batch: &RecordBatch, limit: u64) -> Result<(), Error> {
-    let mut left = Left(limit);
+    let mut left = Left { bytes: limit, within: false };
     let too_large = |what: String| {
         Error::TooLarge(format!(
             "{what} of a message stands for more than {limit} bytes once it is written out: send fewer rows at a time"
@@ -39,11 +42,16 @@ pub fn check_expanded(batch: &RecordBatch, limit: u64) -> Result<(), Error> {
 }
 
 /// Bytes that may come yet. Every step gives `None` once there are none left.
-struct Left(u64);
+#[derive(Clone, Copy)]
+struct Left {
+    bytes: u64,
+    /// Some rows of values that rows point at are looked at: that all of these fit was seen before.
+    within: bool,
+}
 
 impl Left {
     fn take(&mut self, bytes: u64) -> Option<()> {
-        self.0 = self.0.checked_sub(bytes)?;
+        self.bytes = self.bytes.checked_sub(bytes)?;
         Some(())
     }
 
@@ -60,19 +68,7 @@ impl Left {
             D::Struct(fields) if fields.is_empty() => self.rows(rows),
             D::Utf8View => self.views(array.as_string_view()),
             D::BinaryView => self.views(array.as_binary_view()),
-            D::Dictionary(..) => {
-                let dictionary = array.as_any_dictionary();
-                if dictionary.values().is_empty() {
-                    return self.rows(rows);
-                }
-                let counts = || {
-                    let keys = dictionary.normalized_keys();
-                    let mut counts = vec![0_u64; dictionary.values().len()];
-                    keys.into_iter().filter_map(|key| counts.get_mut(key).map(|count| *count += 1)).for_each(drop);
-                    counts
-                };
-                self.values(dictionary.values(), rows as u64, counts)
-            }
+            D::Dictionary(..) => self.dictionary(array.as_any_dictionary()),
             D::RunEndEncoded(ends, _) => match ends.data_type() {
                 D::Int16 => self.runs::<Int16Type>(array.as_any().downcast_ref()?),
                 D::Int32 => self.runs::<Int32Type>(array.as_any().downcast_ref()?),
@@ -100,34 +96,60 @@ impl Left {
         self.take(size_of_val(array.views().as_ref()) as u64)
     }
 
-    /// Values that are written out several times: `counts` says how often each, all together `rows` times.
-    fn values(&mut self, values: &ArrayRef, rows: u64, counts: impl FnOnce() -> Vec<u64>) -> Option<()> {
-        let before = self.0;
-        self.array(values)?;
-        let of_all = before - self.0;
-        // Mostly no more than this.
-        let Some(most) = of_all.checked_mul(rows).filter(|most| *most <= before) else {
-            self.0 = before;
-            return counts().into_iter().enumerate().try_for_each(|(place, count)| {
-                let (value, before) = (values.slice(place, 1), self.0);
-                self.array(&value)?;
-                let of_value = (before - self.0).max(1);
-                self.0 = before;
-                self.take(of_value.checked_mul(count)?)
-            });
-        };
-        self.0 = before;
-        self.take(most)
+    /// Values that rows point at have to fit once by themselves: who writes the rows out may write all of these first.
+    fn fits(&self, values: &ArrayRef) -> Option<()> {
+        let mut left = *self;
+        if self.within { Some(()) } else { left.array(values) }
+    }
+
+    /// Values that are written out `times`.
+    fn repeated(&mut self, values: &ArrayRef, times: u64) -> Option<()> {
+        let mut left = Self { within: true, ..*self };
+        left.array(values)?;
+        self.take((self.bytes - left.bytes).max(1).checked_mul(times)?)
+    }
+
+    /// Keys are counted some rows at a time, so that this takes little memory whatever their number and that of the values.
+    fn dictionary(&mut self, array: &dyn AnyDictionaryArray) -> Option<()> {
+        let (rows, values) = (array.len(), array.values());
+        if values.is_empty() {
+            return self.rows(rows);
+        }
+        self.fits(values)?;
+        for start in (0..rows).step_by(KEYS_ROWS) {
+            let slice = array.slice(start, KEYS_ROWS.min(rows - start));
+            let slice = slice.as_any_dictionary();
+            let mut keys = slice.normalized_keys();
+            if let Some(nulls) = slice.keys().nulls() {
+                self.rows(nulls.null_count())?;
+                let mut valid = nulls.iter();
+                keys.retain(|_| valid.next().unwrap_or(true));
+            }
+            keys.sort_unstable();
+            let equal = keys.chunk_by(|a, b| a == b);
+            let counts: Vec<(usize, usize)> = equal.filter_map(|keys| Some((*keys.first()?, keys.len()))).collect();
+            // Neighbours of which there are as many count together.
+            for keys in counts.chunk_by(|(a, of_a), (b, of_b)| a + 1 == *b && of_a == of_b) {
+                let (first, times) = *keys.first()?;
+                self.repeated(&values.slice(first, keys.len()), times as u64)?;
+            }
+        }
+        Some(())
     }
 
     fn runs<R: RunEndIndexType>(&mut self, array: &RunArray<R>) -> Option<()> {
-        let ends = array.run_ends().values();
-        let counts = || {
-            let starts = std::iter::once(0).chain(ends.iter().map(|end| end.as_usize()));
-            starts.zip(ends).map(|(start, end)| end.as_usize().saturating_sub(start) as u64).collect()
-        };
-        let all = ends.last().map_or(0, |end| end.as_usize() as u64);
-        self.values(array.values(), all, counts)
+        let (ends, values) = (array.run_ends(), array.values());
+        self.fits(values)?;
+        if ends.is_empty() {
+            return Some(());
+        }
+        let (mut start, last) = (ends.offset(), ends.offset() + ends.len());
+        for run in ends.get_start_physical_index()..=ends.get_end_physical_index() {
+            let end = ends.values().get(run)?.as_usize().min(last);
+            self.repeated(&values.slice(run, 1), end.saturating_sub(start) as u64)?;
+            start = end;
+        }
+        Some(())
     }
 
     fn list<O: OffsetSizeTrait>(&mut self, values: &ArrayRef, offsets: &[O]) -> Option<()> {
@@ -139,10 +161,11 @@ impl Left {
     /// Lists may overlap, so each counts by itself.
     fn list_views<O: OffsetSizeTrait>(&mut self, array: &arrow::array::GenericListViewArray<O>) -> Option<()> {
         self.rows(array.len())?;
+        self.fits(array.values())?;
         for (offset, size) in array.value_offsets().iter().zip(array.value_sizes()) {
             let (offset, size) = (offset.as_usize(), size.as_usize());
             if size > 0 {
-                self.array(&array.values().slice(offset, size))?;
+                self.repeated(&array.values().slice(offset, size), 1)?;
             }
         }
         Some(())
@@ -153,7 +176,8 @@ impl Left {
         if mode == UnionMode::Sparse {
             return array.fields().iter().try_for_each(|(id, _)| self.array(array.child(id)));
         }
-        (0..array.len()).try_for_each(|row| self.array(&array.value(row)))
+        array.fields().iter().try_for_each(|(id, _)| self.fits(array.child(id)))?;
+        (0..array.len()).try_for_each(|row| self.repeated(&array.value(row), 1))
     }
 }
 
@@ -164,10 +188,10 @@ mod tests {
 
     use arrow::array::{
         BinaryViewArray, DictionaryArray, FixedSizeListArray, Int32Array, Int64Array, ListViewArray, NullArray,
-        RecordBatchOptions, StringArray, StringViewArray, StructArray,
+        RecordBatchOptions, StringArray, StringViewArray, StructArray, UnionArray,
     };
     use arrow::buffer::{Buffer, ScalarBuffer};
-    use arrow::datatypes::{Field, Fields, Schema};
+    use arrow::datatypes::{Field, Fields, Schema, UnionFields};
 
     use super::*;
 
@@ -228,6 +252,57 @@ mod tests {
         let nothing =
             DictionaryArray::try_new(Int32Array::from(vec![0]), Arc::new(NullArray::new(1 << 40)) as ArrayRef);
         too_large(Arc::new(nothing.unwrap()));
+    }
+
+    /// Keys that cycle through 100 texts of 10 bytes.
+    fn keyed(rows: usize) -> ArrayRef {
+        let values = Arc::new(StringArray::from_iter_values((0..100).map(|i| format!("{i:010}"))));
+        let keys = Int32Array::from_iter_values((0..rows as i32).map(|row| row % 100));
+        Arc::new(DictionaryArray::try_new(keys, values).unwrap())
+    }
+
+    #[test]
+    fn keys_count_what_they_stand_for_and_not_the_whole_dictionary() {
+        let numbers = Arc::new(Int64Array::from(vec![7; 750_000])) as ArrayRef;
+        let mut columns = vec![("d", keyed(750_000))];
+        columns.extend(["a", "b", "c", "e"].map(|name| (name, Arc::clone(&numbers))));
+        let batch = RecordBatch::try_from_iter(columns).unwrap();
+        for (limit, is_taken) in [(1 << 30, true), (40 << 20, true), (30 << 20, false)] {
+            assert_eq!(check_expanded(&batch, limit).is_ok(), is_taken, "{limit}");
+        }
+        // A null stands for no text.
+        let values = Arc::new(StringArray::from(vec!["l".repeat(500_000)])) as ArrayRef;
+        let sparse = Int32Array::from_iter((0..20_000).map(|row| (row == 9_000).then_some(0)));
+        check(Arc::new(DictionaryArray::try_new(sparse, Arc::clone(&values)).unwrap())).unwrap();
+        let twice = Int32Array::from_iter((0..20_000).map(|row| (row % 9_000 == 8_999).then_some(0)));
+        too_large(Arc::new(DictionaryArray::try_new(twice, values).unwrap()));
+    }
+
+    #[test]
+    fn nested_keys_and_runs_count_the_rows_that_are_pointed_at() {
+        let rows = 20_000;
+        let dictionary = keyed(rows);
+        let field = Arc::new(Field::new("item", dictionary.data_type().clone(), true));
+        let offsets = ScalarBuffer::from_iter(0..rows as i32);
+        let sizes = ScalarBuffer::from(vec![1_i32; rows]);
+        check(Arc::new(ListViewArray::try_new(field, offsets, sizes, Arc::clone(&dictionary), None).unwrap())).unwrap();
+        let fields = UnionFields::from_fields([Field::new("d", dictionary.data_type().clone(), true)]);
+        let offsets = Some(ScalarBuffer::from_iter(0..rows as i32));
+        let ids = ScalarBuffer::from(vec![0_i8; rows]);
+        check(Arc::new(UnionArray::try_new(fields, ids, offsets, vec![Arc::clone(&dictionary)]).unwrap())).unwrap();
+        let keys = Int32Array::from_iter_values(0..rows as i32);
+        check(Arc::new(DictionaryArray::try_new(keys, dictionary).unwrap())).unwrap();
+        // Each key stands for one row of a run, which a slice of the runs is.
+        let ends = Int32Array::from(vec![20_000, 40_000]);
+        let runs: ArrayRef = Arc::new(RunArray::try_new(&ends, &Int64Array::from(vec![1, 2])).unwrap());
+        let keys = |count: usize| Int32Array::from_iter_values((0..count as i32).map(|row| row % 40_000));
+        check(Arc::new(DictionaryArray::try_new(keys(100_000), Arc::clone(&runs)).unwrap())).unwrap();
+        too_large(Arc::new(DictionaryArray::try_new(keys(140_000), Arc::clone(&runs)).unwrap()));
+        check(runs.slice(19_990, 20)).unwrap();
+        let limit = 20 * 8;
+        let batch = |rows| RecordBatch::try_from_iter([("c", runs.slice(19_990, rows))]).unwrap();
+        let all = check_expanded(&batch(20), 2 * limit);
+        assert!(all.is_ok() && check_expanded(&batch(20), limit - 1).is_err(), "{all:?}");
     }
 
     #[test]

@@ -49,7 +49,10 @@ fn readiness(infos: &[TierInfo], writes_in_s: Option<u64>, tables: usize) -> Val
     let tiers: Vec<&str> = infos.iter().map(|tier| tier.name.as_str()).collect();
     let failing = infos.iter().filter(|tier| tier.failing.is_some());
     let writes = writes_in_s.map(|seconds| {
-        format!("the disk of the data directory fails or is full; writes are refused, reads go on, tried again in {seconds} s")
+        format!(
+            "the disk of the data directory fails or is full; writes are refused, reads go on, tried again in {seconds} s, \
+             unless the log says restart"
+        )
     });
     let tiers_failing = failing
         .map(|tier| format!("the device of tier {} fails; moves to and from it pause, see system.tiers", tier.name));
@@ -122,7 +125,8 @@ mod tests {
         let degraded = readiness(&[tier("dram", None)], Some(7), 3);
         let said = degraded.to_string();
         assert!(
-            degraded["status"] == "degraded" && said.contains("writes are refused, reads go on, tried again in 7 s"),
+            degraded["status"] == "degraded"
+                && said.contains("writes are refused, reads go on, tried again in 7 s, unless the log says restart"),
             "{said}"
         );
     }

@@ -8,17 +8,22 @@
 //!
 //! redb takes no more part in a file after an I/O error, so the file is opened anew. Commits that were queued before
 //! [`Connection::resume`] build on what failed; they carry an older generation and are refused.
+//!
+//! Each transaction puts its number, so that the file says afterwards whether the one that failed is in it.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use parking_lot::{Mutex, RwLock};
 use redb::{Database, Durability, ReadableDatabase};
 
-use super::format::{FORMAT_KEY, FORMAT_VERSION};
+use super::format::{self, FORMAT_KEY, FORMAT_VERSION};
 use super::frozen::Frozen;
+use super::sealed::ADVICE;
 use super::snapshot::{Origin, Snapshot, close, guarded};
-use super::{Change, Commit, Space, catalog_error, frozen_database, open_error, successor, write_error};
+use super::{
+    CatalogFault, Change, Commit, LAST_COMMIT_KEY, Space, catalog_error, frozen_database, key, key_part, open_error,
+    successor, write_error,
+};
 use crate::error::{Error, Result};
 use crate::io::FileSystem;
 
@@ -56,14 +61,35 @@ struct State {
     generation: u64,
     /// The number of the last numbered commit that is durable.
     durable: Option<u64>,
+    /// The number of the last transaction that is durable.
+    last_commit: u64,
     failure: Option<Failure>,
 }
 
 #[derive(Debug)]
 struct Failure {
     error: Error,
-    /// The commits that failed: whether they reached the disk is known once it can be read.
-    group: Vec<Commit>,
+    /// What failed was to change something that the server has in memory too.
+    is_of_memory: bool,
+    /// It was not the disk that refused.
+    may_be_damage: bool,
+    /// Where there were changes.
+    spaces: Vec<Space>,
+}
+
+impl Failure {
+    fn new(error: &Error, group: &[Commit]) -> Self {
+        let in_memory =
+            |space: &Space| *space == Space::Objects || Space::OF_TABLES.contains(space) && *space != Space::Heat;
+        let changed = |space: &Space| group.iter().flat_map(|commit| &commit.changes).any(|change| change.0 == *space);
+        let spaces: Vec<Space> = Space::ALL.into_iter().filter(changed).collect();
+        Self {
+            is_of_memory: spaces.iter().any(in_memory),
+            may_be_damage: matches!(error, Error::Corrupt { .. } | Error::Catalog(_)),
+            error: refusal(error),
+            spaces,
+        }
+    }
 }
 
 impl Drop for Connection {
@@ -74,13 +100,11 @@ impl Drop for Connection {
 
 impl Connection {
     pub(super) fn new(database: Database, origin: Origin, cache_bytes: usize) -> Self {
-        Self {
-            origin,
-            cache_bytes,
-            database: RwLock::new(Some(database)),
-            writing: Mutex::default(),
-            state: Mutex::default(),
-        }
+        let database = RwLock::new(Some(database));
+        let opened = Self { origin, cache_bytes, database, writing: Mutex::default(), state: Mutex::default() };
+        // Damage is for those who ask for it.
+        opened.state.lock().last_commit = opened.last_commit().unwrap_or_default();
+        opened
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -114,6 +138,13 @@ impl Connection {
         work(self.database.read().as_ref().unwrap_or_else(|| unreachable!("it is open")));
     }
 
+    /// As after a failed write and a failed reopen.
+    #[cfg(test)]
+    pub(super) fn fail_closed(&self, error: &Error) {
+        self.state.lock().failure = Some(Failure::new(error, &[]));
+        close(self.database.write().take());
+    }
+
     pub(super) fn generation(&self) -> u64 {
         self.state.lock().generation
     }
@@ -142,28 +173,39 @@ impl Connection {
             group.iter().map(refuse).collect::<Vec<_>>()
         };
         let taken = group.into_iter().zip(&refused).filter(|(_, refused)| refused.is_none());
-        let taken: Vec<Commit> = taken.map(|((_, commit), _)| commit).collect();
-        let result = if taken.is_empty() { Ok(()) } else { self.write(&taken) };
+        let mut taken: Vec<Commit> = taken.map(|((_, commit), _)| commit).collect();
+        let mut result = Ok(());
         if !taken.is_empty() {
-            self.note(&result, taken);
+            let number = self.state.lock().last_commit + 1;
+            taken.push(numbered(number));
+            result = self.write(&taken);
+            self.note(&result, number, &taken);
         }
         let result = result.map_err(|error| refusal(&error));
         let answer = |refused: Option<Error>| refused.map_or_else(|| result.clone(), Err);
         refused.into_iter().map(answer).collect()
     }
 
-    fn note(&self, result: &Result<()>, group: Vec<Commit>) {
+    fn note(&self, result: &Result<()>, number: u64, group: &[Commit]) {
         let mut state = self.state.lock();
         match result {
-            Ok(()) => state.durable = group.iter().filter_map(|commit| commit.number).max().max(state.durable),
+            Ok(()) => {
+                state.last_commit = number;
+                state.durable = group.iter().filter_map(|commit| commit.number).max().max(state.durable);
+            }
             Err(error) => {
                 tracing::error!(%error, "the catalog cannot write; writes are refused until it can be opened again");
-                state.failure = Some(Failure { error: refusal(error), group });
+                state.failure = Some(Failure::new(error, group));
             }
         }
     }
 
     fn write(&self, group: &[Commit]) -> Result<()> {
+        let what = || format!("a page that a write needs is damaged. {ADVICE}");
+        guarded(|| self.write_pages(group)).map_err(|_| Error::Corrupt { path: self.path().into(), what: what() })?
+    }
+
+    fn write_pages(&self, group: &[Commit]) -> Result<()> {
         let _writing = self.writing.lock();
         let database = self.database.read();
         let database = database.as_ref().ok_or_else(|| Error::Catalog("it is closed".into()))?;
@@ -209,27 +251,80 @@ impl Connection {
     }
 
     fn try_reopen(&self, files: &dyn FileSystem) -> Result<()> {
-        // A database that is closed cannot be read: first see that there is room to open it.
+        // A database that is closed cannot be read: first see that it is whole and there, and that there is room to open it.
+        if let Some(fault) = self.damaged_page() {
+            return Err(fault.error(self.path()));
+        }
+        if files.len(self.path())?.is_none_or(|bytes| bytes == 0) {
+            return Err(self.misplaced("is missing or empty: mount its disk, or put it back"));
+        }
         let probe = self.path().with_extension("redb.probe");
         let probed = files.write(&probe, &vec![0; PROBE_BYTES]);
         let removed = files.remove_file(&probe);
         probed.and(removed)?;
-        {
-            let mut slot = self.database.write();
-            // Its lock on the file goes with it.
-            close(slot.take());
-            let mut settings = Database::builder();
-            settings.set_cache_size(self.cache_bytes);
-            let opened = guarded(|| files.open_database(&settings, self.path()))?;
-            *slot = Some(opened.map_err(|e| open_error(self.path(), e))?);
+        self.open_again(files)?;
+        let last_commit = self.settle_failed()?;
+        let mut trial = Commit::default();
+        trial.put(Space::Meta, FORMAT_KEY.to_vec(), FORMAT_VERSION.to_be_bytes().to_vec());
+        self.write(&[trial, numbered(last_commit)])
+    }
+
+    /// A damaged page where what failed was to be written.
+    fn damaged_page(&self) -> Option<CatalogFault> {
+        let spaces = {
+            let state = self.state.lock();
+            state.failure.as_ref().filter(|failure| failure.may_be_damage)?.spaces.clone()
+        };
+        self.snapshot().ok()?.faults(&spaces).into_iter().find(CatalogFault::is_of_pages)
+    }
+
+    fn open_again(&self, files: &dyn FileSystem) -> Result<()> {
+        let mut slot = self.database.write();
+        // Its lock on the file goes with it.
+        close(slot.take());
+        let mut settings = Database::builder();
+        settings.set_cache_size(self.cache_bytes);
+        let opened = guarded(|| files.open_database(&settings, self.path()))?;
+        let opened = opened.map_err(|e| open_error(self.path(), e))?;
+        match format::version(&opened, self.path()) {
+            Ok(Some(FORMAT_VERSION)) => {
+                *slot = Some(opened);
+                Ok(())
+            }
+            found => {
+                close(Some(opened));
+                found.and_then(|_| Err(self.misplaced("is not the catalog that was there: put that back")))
+            }
         }
-        if self.has_failed_commits()? {
+    }
+
+    fn misplaced(&self, what: &str) -> Error {
+        Error::ReadOnly { errno: None, what: format!("{} {what}", self.path().display()) }
+    }
+
+    /// Finds out what became of the commits that failed: of one transaction all are on the disk, or none. Returns the number
+    /// of the last transaction that is.
+    ///
+    /// # Errors
+    /// When writes would not fit what the server has in memory.
+    fn settle_failed(&self) -> Result<u64> {
+        let found = self.last_commit()?;
+        let mut state = self.state.lock();
+        let Some(failure) = &state.failure else { return Ok(found) };
+        if found != state.last_commit && found != state.last_commit + 1 {
+            return Err(self.misplaced("is not the catalog that was there: put that back, or restart the server"));
+        }
+        if found != state.last_commit && failure.is_of_memory {
             let what = "the disk refused a commit that it holds all the same; restart the server to go on from it";
             return Err(Error::ReadOnly { errno: None, what: what.into() });
         }
-        let mut trial = Commit::default();
-        trial.put(Space::Meta, FORMAT_KEY.to_vec(), FORMAT_VERSION.to_be_bytes().to_vec());
-        self.write(&[trial])
+        state.last_commit = found;
+        Ok(found)
+    }
+
+    fn last_commit(&self) -> Result<u64> {
+        let stored = self.snapshot()?.get(Space::Meta, LAST_COMMIT_KEY)?;
+        Ok(stored.map_or(0, |number| key_part(&number, 0)))
     }
 
     /// Writes are taken again.
@@ -239,34 +334,13 @@ impl Connection {
             state.generation += 1;
         }
     }
+}
 
-    /// True when what failed is on the disk: of commits in one transaction all are, or none. Only what tables and objects are
-    /// made of counts, as nothing else is held in memory.
-    fn has_failed_commits(&self) -> Result<bool> {
-        let state = self.state.lock();
-        let Some(failure) = &state.failure else { return Ok(false) };
-        let mut expected: BTreeMap<(Space, &[u8]), Option<&[u8]>> = BTreeMap::new();
-        let counts =
-            |space: Space| space == Space::Objects || Space::OF_TABLES.contains(&space) && space != Space::Heat;
-        for (space, key, change) in failure.group.iter().flat_map(|commit| &commit.changes).filter(|c| counts(c.0)) {
-            let value = match change {
-                Change::Put(stored) => stored.split_last_chunk::<4>().map(|(payload, _)| payload),
-                Change::Delete => None,
-                Change::DeletePrefix => {
-                    expected.retain(|(of, known), _| of != space || !known.starts_with(key));
-                    continue;
-                }
-            };
-            expected.insert((*space, key), value);
-        }
-        let snapshot = self.snapshot()?;
-        for ((space, key), value) in &expected {
-            if snapshot.get(*space, key)?.as_deref() != *value {
-                return Ok(false);
-            }
-        }
-        Ok(!expected.is_empty())
-    }
+/// Puts the number of a transaction.
+fn numbered(number: u64) -> Commit {
+    let mut commit = Commit::default();
+    commit.put(Space::Meta, LAST_COMMIT_KEY.to_vec(), key(&[number]));
+    commit
 }
 
 /// What writers hear from a failure on.

@@ -32,7 +32,7 @@ pub(super) fn version(database: &Database, path: &Path) -> Result<Option<u32>> {
     let damaged = || CatalogFault::of_value(Space::Meta, FORMAT_KEY).error(path);
     let table = guarded(|| read.open_table(Space::Meta.definition()))?.map_err(|_| damaged())?;
     let stored = guarded(|| table.get(FORMAT_KEY))?.map_err(catalog_error)?.ok_or_else(damaged)?;
-    let stored = stored.value();
+    let stored = guarded(|| stored.value())?;
     // Before version 4 it had no checksum.
     let number = match <[u8; 4]>::try_from(stored) {
         Ok(number) => u32::from_be_bytes(number),

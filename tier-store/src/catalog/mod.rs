@@ -29,7 +29,7 @@ pub mod records;
 mod sealed;
 mod snapshot;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod writer;
 
 use std::path::Path;
@@ -57,8 +57,10 @@ use writer::Writer;
 pub(crate) const CALIBRATION_KEY: &[u8] = b"calibration";
 /// Key in [`Space::Meta`] of what keeps segments from moving back and forth.
 pub(crate) const HOLDS_KEY: &[u8] = b"tiering_holds";
-/// Those of that space that are measured or decided anew.
-const SPARE_META: [&[u8]; 2] = [CALIBRATION_KEY, HOLDS_KEY];
+/// Key in [`Space::Meta`] of how many transactions there were.
+const LAST_COMMIT_KEY: &[u8] = b"last_commit";
+/// Those of that space that are measured, decided or counted anew.
+const SPARE_META: [&[u8]; 3] = [CALIBRATION_KEY, HOLDS_KEY, LAST_COMMIT_KEY];
 
 /// What is said of a catalog that lost its contents.
 pub(crate) const LOST_CATALOG: &str = "it is missing or empty, and there are files of tables. Restore a backup, or make a \

@@ -72,9 +72,10 @@ impl CatalogFault {
         Some(TableId(key_part(key, 0)))
     }
 
-    /// True when statements go on without the value: it is measured, counted or logged anew.
+    /// True when statements go on without the value: it is measured, counted or logged anew. Never of pages.
     pub fn is_spare(&self) -> bool {
         match self.space {
+            _ if self.of_pages => false,
             Space::Sketches | Space::Epochs | Space::Moves | Space::Heat | Space::Placements => true,
             Space::Meta => self.key.as_deref().is_some_and(|key| super::SPARE_META.contains(&key)),
             _ => false,
@@ -153,6 +154,11 @@ mod tests {
         assert_eq!(text(Space::Epochs, &[1, 2]), "epochs, key \\x01\\x02: its value is not what was written");
         let whole = CatalogFault::of_pages(Space::Delta, None, "a page of it is damaged");
         assert_eq!(whole.to_string(), "delta: a page of it is damaged");
+        // A key says nothing of what lies behind it.
+        for (space, key) in [(Space::Epochs, &[1_u8, 2][..]), (Space::Meta, crate::catalog::CALIBRATION_KEY)] {
+            assert!(CatalogFault::of_value(space, key).is_spare());
+            assert!(!CatalogFault::of_pages(space, Some(key), "a page behind it is damaged").is_spare());
+        }
         let error = CatalogFault::of_value(Space::Meta, b"next_table").error(Path::new("/d/catalog.redb")).to_string();
         assert!(error.contains("/d/catalog.redb") && error.contains("rebuild-catalog"), "{error}");
     }

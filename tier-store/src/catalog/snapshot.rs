@@ -51,7 +51,8 @@ impl Snapshot {
     pub fn get(&self, space: Space, key: &[u8]) -> Result<Option<Vec<u8>>> {
         let Some(table) = self.table(space)? else { return Ok(None) };
         let Some(value) = guarded(|| table.get(key))?.map_err(catalog_error)? else { return Ok(None) };
-        self.needed(self.opened(space, key, value.value())).map(|payload| payload.map(<[u8]>::to_vec))
+        let stored = guarded(|| value.value())?;
+        self.needed(self.opened(space, key, stored)).map(|payload| payload.map(<[u8]>::to_vec))
     }
 
     /// Calls `visit` with each key that starts with `prefix`, in order, until it returns false.
@@ -100,7 +101,8 @@ impl Snapshot {
         let mut range = guarded(range)?.map_err(catalog_error)?;
         while let Some(entry) = guarded(|| if backwards { range.next_back() } else { range.next() })? {
             let (key, value) = entry.map_err(catalog_error)?;
-            if !visit(key.value(), self.opened(space, key.value(), value.value()))? {
+            let (key, value) = guarded(|| (key.value(), value.value()))?;
+            if !visit(key, self.opened(space, key, value))? {
                 break;
             }
         }
@@ -155,9 +157,10 @@ impl Snapshot {
         let mut count = 0;
         for entry in guarded(|| table.iter())?.map_err(catalog_error)?.into_guarded() {
             let (key, value) = entry?.map_err(catalog_error)?;
-            let (key, value) = (key.value(), value.value());
+            let (key, value) = guarded(|| (key.value(), value.value()))?;
             let found = guarded(|| table.get(key))?.map_err(catalog_error)?.ok_or_else(damaged)?;
-            if last.as_deref().is_some_and(|last| last >= key) || found.value() != value {
+            let found = guarded(|| found.value())?;
+            if last.as_deref().is_some_and(|last| last >= key) || found != value {
                 return Err(damaged());
             }
             faults.extend(self.opened(space, key, value).err());

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use redb::ReadableTable;
+use redb::{ReadableDatabase, ReadableTable};
 
 use super::*;
 use crate::clock::ManualClock;
@@ -10,6 +10,11 @@ use crate::io::RealFiles;
 use crate::io::files::{DiskFaults, Outage, SimulatedFiles};
 
 impl Catalog {
+    /// Leaves it as a disk does that fails while the catalog is opened again.
+    pub(crate) fn fail_closed(&self, error: &Error) {
+        self.connection.fail_closed(error);
+    }
+
     /// Flips a bit of a stored value, behind redb's checksums.
     pub(crate) fn damage(&self, space: Space, key: &[u8], bit: usize) {
         self.connection.with_database(|database| {
@@ -24,6 +29,16 @@ impl Catalog {
             write.commit().unwrap();
         });
     }
+}
+
+/// Makes the leaf pages of a closed catalog unreadable that hold `text`.
+pub(crate) fn damage_pages(path: &Path, text: &[u8]) {
+    let mut bytes = std::fs::read(path).unwrap();
+    let (pages, _) = bytes.as_chunks_mut::<4096>();
+    let holds = |page: &&mut [u8; 4096]| page[0] == 1 && page.windows(text.len()).any(|window| window == text);
+    let damaged = pages.iter_mut().filter(holds).map(|page| page[0] = 77).count();
+    assert!(damaged > 0);
+    std::fs::write(path, &bytes).unwrap();
 }
 
 #[test]
@@ -241,4 +256,102 @@ fn a_full_disk_refuses_writes_until_there_is_room() {
         .unwrap();
     assert_eq!(found, [1, 5]);
     assert!(disk.len(Path::new("/catalog.redb.probe")).unwrap().is_none());
+}
+
+fn put_one(catalog: &Catalog, space: Space, value: &[u8]) -> Result<()> {
+    let mut commit = Commit::default();
+    commit.put(space, key(&[1]), value.to_vec());
+    catalog.commit(commit)
+}
+
+#[test]
+fn a_damaged_page_fails_a_write_and_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("catalog.redb");
+    put_one(&Catalog::open(&RealFiles, &path, 1 << 20).unwrap(), Space::Moves, b"a move that is stored").unwrap();
+    damage_pages(&path, b"a move that is stored");
+    let catalog = Catalog::open(&RealFiles, &path, 1 << 20).unwrap();
+    catalog.refuse_damage().unwrap();
+    put_one(&catalog, Space::Heat, b"heat").unwrap();
+    let refused = |result: Result<()>| matches!(result, Err(Error::ReadOnly { .. } | Error::Corrupt { .. }));
+    assert!(refused(put_one(&catalog, Space::Moves, b"another")) && catalog.failure().is_some());
+    assert!(refused(put_one(&catalog, Space::Heat, b"heat")), "the writer is there and says why");
+    let named = |error: Error| matches!(&error, Error::Corrupt { what, .. } if what.starts_with("moves"));
+    assert!(named(catalog.reopen(&RealFiles).unwrap_err()) && named(catalog.failure().unwrap()));
+    assert_eq!(catalog.get(Space::Heat, &key(&[1])).unwrap().as_deref(), Some(&b"heat"[..]), "reads go on");
+    assert!(catalog.refuse_damage().is_ok(), "no answer depends on it");
+}
+
+/// A catalog with one entry whose disk refused another, and works again.
+fn failed(commit: impl Fn(&Catalog) -> Result<()>) -> (SimulatedFiles, Catalog) {
+    let disk = SimulatedFiles::new(1, Arc::<ManualClock>::default());
+    let catalog = Catalog::open(&disk, Path::new("/catalog.redb"), 1 << 20).unwrap();
+    put_one(&catalog, Space::Objects, b"kept").unwrap();
+    disk.set_faults(DiskFaults { full_rate: 1.0, ..DiskFaults::default() });
+    commit(&catalog).unwrap_err();
+    disk.set_faults(DiskFaults::default());
+    (disk, catalog)
+}
+
+#[test]
+fn a_catalog_that_is_gone_is_not_made_anew() {
+    let path = Path::new("/catalog.redb");
+    let (disk, catalog) = failed(|catalog| put_one(catalog, Space::Objects, b"lost"));
+    let refused = |part: &str| {
+        let error = catalog.reopen(&disk).unwrap_err();
+        assert!(matches!(&error, Error::ReadOnly { what, .. } if what.contains(part)), "{error}");
+        assert_eq!(catalog.failure().unwrap().to_string(), error.to_string());
+    };
+    disk.rename(path, Path::new("/elsewhere")).unwrap();
+    refused("is missing or empty");
+    assert!(disk.len(path).unwrap().is_none());
+    disk.write(path, &[]).unwrap();
+    refused("is missing or empty");
+    assert_eq!(catalog.get(Space::Objects, &key(&[1])).unwrap().as_deref(), Some(&b"kept"[..]), "reads go on");
+    // A database in which there is nothing, and a catalog of somebody else.
+    disk.remove_file(path).unwrap();
+    drop(disk.open_database(&Database::builder(), path).unwrap());
+    refused("is not the catalog that was there");
+    disk.remove_file(path).unwrap();
+    drop(Catalog::open(&disk, path, 1 << 20).unwrap());
+    refused("is not the catalog that was there");
+    disk.rename(Path::new("/elsewhere"), path).unwrap();
+    catalog.reopen(&disk).unwrap();
+    catalog.resume();
+    put_one(&catalog, Space::Objects, b"stored").unwrap();
+}
+
+#[test]
+fn what_a_failed_commit_left_is_told_by_its_number() {
+    // What is put is there already, but not by the commit that failed.
+    let (disk, catalog) = failed(|catalog| put_one(catalog, Space::Objects, b"kept"));
+    catalog.reopen(&disk).unwrap();
+    catalog.resume();
+    put_one(&catalog, Space::Objects, b"stored").unwrap();
+    // It is on the disk, though the disk refused it.
+    for (space, is_taken) in [(Space::Objects, false), (Space::Epochs, true)] {
+        let (disk, catalog) = failed(|catalog| put_one(catalog, space, b"refused"));
+        let database = disk.open_database(&Database::builder(), Path::new("/catalog.redb")).unwrap();
+        let origin = Origin { path: Path::new("/catalog.redb").into(), is_sealed: true };
+        let snapshot = Snapshot::new(database.begin_read().unwrap(), origin);
+        let number = key_part(&snapshot.get(Space::Meta, LAST_COMMIT_KEY).unwrap().unwrap(), 0) + 1;
+        drop(snapshot);
+        let write = database.begin_write().unwrap();
+        let put = |space: Space, key: &[u8], value: Vec<u8>| {
+            let sealed = sealed::seal(space, key, value);
+            write.open_table(space.definition()).unwrap().insert(key, sealed.as_slice()).unwrap();
+        };
+        put(space, &key(&[1]), b"refused".to_vec());
+        put(Space::Meta, LAST_COMMIT_KEY, key(&[number]));
+        write.commit().unwrap();
+        drop(database);
+        let reopened = catalog.reopen(&disk);
+        assert_eq!(reopened.is_ok(), is_taken, "{reopened:?}");
+        if is_taken {
+            catalog.resume();
+            put_one(&catalog, Space::Objects, b"stored").unwrap();
+        } else {
+            assert!(reopened.unwrap_err().to_string().contains("restart the server"));
+        }
+    }
 }

@@ -65,6 +65,10 @@ pub struct BackupReport {
 /// [`Error::Corrupt`] when a file is damaged. The target is absent then.
 pub fn backup(data_dir: &Path, target: &Path, watch: Watch<'_>) -> Result<BackupReport> {
     let core = whole(data_dir)?;
+    // What is sealed counts as good from then on.
+    if !core.catalog.is_sealed() {
+        Catalog::verify(core.catalog.path(), CACHE_BYTES)?;
+    }
     core.backup(target, watch)
 }
 

@@ -184,8 +184,7 @@ impl Core {
 
     /// Removes a damaged value that statements do without.
     fn forget_spare(&self, fault: &CatalogFault) -> Result<()> {
-        let key = fault.key.clone().filter(|_| !fault.is_of_pages());
-        let key = key.ok_or_else(|| Error::Invalid("a damaged page is not mended".into()))?;
+        let key = fault.key.clone().ok_or_else(|| Error::Invalid("a damaged page is not mended".into()))?;
         let mut commit = Commit::default();
         commit.delete(fault.space, key);
         self.catalog.commit(commit)
@@ -238,6 +237,8 @@ impl<'a> Check<'a> {
             false => match self.core.catalog.on_disk() {
                 Ok(on_disk) => self.snapshot(&path, &on_disk.snapshot),
                 Err(error @ (Error::Corrupt { .. } | Error::Catalog(_))) => {
+                    // One that is closed cannot be told from a damaged one.
+                    self.core.catalog.failure().map_or(Ok(()), Err)?;
                     self.report.findings.push(catalog_finding(path, error.to_string()));
                     Ok(())
                 }
@@ -305,11 +306,10 @@ impl<'a> Check<'a> {
         if !self.core.catalog.is_sealed() {
             let path = self.core.data_dir.join(CATALOG_FILE);
             let what = "it was written by an earlier version: its values have no checksums";
-            self.report.findings.push(notice(
-                path,
-                what,
-                "the next start of a server rewrites it; make a backup before",
-            ));
+            let advice = "the first start of a server of this version rewrites it, and earlier versions do not open it \
+                          afterwards: make a backup with the version that wrote it before. A backup that this version \
+                          makes has the new format";
+            self.report.findings.push(notice(path, what, advice));
         }
     }
 

@@ -91,6 +91,91 @@ fn the_tools_know_both_formats() {
 }
 
 #[test]
+fn a_backup_of_a_damaged_directory_of_format_3_is_refused() {
+    let fixture = unpacked("format-3.tar.gz");
+    let path = |name: &str| fixture.path().join(name);
+    let file = path("data").join(CATALOG_FILE);
+    let mut bytes = std::fs::read(&file).unwrap();
+    let views: Vec<usize> = (0..bytes.len()).filter(|at| bytes[*at..].starts_with(b"select k, v from keyed")).collect();
+    assert!(!views.is_empty());
+    views.iter().for_each(|at| bytes[at + 7] ^= 1);
+    std::fs::write(&file, &bytes).unwrap();
+    let error = backup(&path("data"), &path("copy"), &mut unwatched).unwrap_err();
+    assert!(matches!(error, Error::Corrupt { .. }) && !path("copy").exists(), "{error}");
+    let report = rebuild_catalog(&path("data"), false, 1, &mut unwatched).unwrap();
+    let said = |part: &str| report.skipped.iter().any(|skipped| skipped.path == file && skipped.why.contains(part));
+    assert!(said("Views and rules may not be what was written"), "{:?}", report.skipped);
+}
+
+#[test]
+fn a_rebuild_keeps_what_it_can_read_and_names_the_rest() {
+    let dir = tempfile::tempdir().unwrap();
+    loaded(dir.path());
+    let path = dir.path().join(CATALOG_FILE);
+    {
+        let store = Store::open(StoreOptions::new(dir.path())).unwrap();
+        (0..300).for_each(|n| store.put_object("view", &format!("public.w{n:03}"), &"sql ".repeat(20)).unwrap());
+        store.close().unwrap();
+    }
+    // Rules of one table that do not decode, between those of others.
+    let catalog = Catalog::open(&crate::io::files::RealFiles, &path, 1 << 20).unwrap();
+    let mut commit = crate::catalog::Commit::default();
+    let rules = crate::catalog::records::encode(&crate::table::Rules::default()).unwrap();
+    for (table, value) in [(1, rules.clone()), (2, vec![0xff; 3]), (3, rules)] {
+        commit.put(Space::Rules, key(&[table]), value);
+    }
+    catalog.commit(commit).unwrap();
+    drop(catalog);
+    crate::catalog::tests::damage_pages(&path, b"public.w200");
+    let report = checked(dir.path(), false);
+    let finding = report.findings.iter().find(|f| f.what.starts_with("objects")).unwrap();
+    assert!(finding.severity == Severity::Damage && finding.advice.contains("rebuild-catalog"), "{finding:?}");
+    let old = super::old_catalog::OldCatalog::read(dir.path()).unwrap();
+    assert!(old.objects.len() > 50 && old.objects.len() < 250, "{}", old.objects.len());
+    assert_eq!(old.rules.iter().map(|(table, _)| table.0).collect::<Vec<_>>(), [1, 3]);
+    let said = |part: &str| old.damaged.iter().any(|what| what.contains(part));
+    assert!(said("objects") && said("table 2") && old.damaged.len() == 2, "{:?}", old.damaged);
+    let report = rebuild_catalog(dir.path(), true, 1, &mut unwatched).unwrap();
+    assert_eq!((report.objects, report.skipped.len()), (old.objects.len() as u64, 2), "{:?}", report.skipped);
+    // Of one that does not open nothing is known, and that is said.
+    std::fs::write(&path, b"no catalog at all, but long enough to be looked at").unwrap();
+    let old = super::old_catalog::OldCatalog::read(dir.path()).unwrap();
+    assert!(old.objects.is_empty() && old.damaged.len() == 1, "{:?}", old.damaged);
+}
+
+#[test]
+fn a_damaged_page_of_a_log_is_not_said_to_be_mended() {
+    let dir = tempfile::tempdir().unwrap();
+    loaded(dir.path());
+    let path = dir.path().join(CATALOG_FILE);
+    let catalog = Catalog::open(&crate::io::files::RealFiles, &path, 1 << 20).unwrap();
+    let mut commit = crate::catalog::Commit::default();
+    commit.put(Space::Epochs, key(&[1]), b"an epoch that is stored".to_vec());
+    catalog.commit(commit).unwrap();
+    drop(catalog);
+    crate::catalog::tests::damage_pages(&path, b"an epoch that is stored");
+    let store = Store::open(StoreOptions::new(dir.path())).unwrap();
+    for repair in [false, true] {
+        let report = store.check(CheckOptions { quick: false, repair }, &mut unwatched).unwrap();
+        let [finding] = report.findings.as_slice() else { panic!("{:?}", report.findings) };
+        assert!(finding.severity == Severity::Damage && finding.what.starts_with("epochs"), "{finding:?}");
+        assert!(finding.advice.contains("restore a backup, or rebuild"), "{finding:?}");
+    }
+}
+
+#[test]
+fn a_check_of_a_closed_catalog_is_an_error_and_no_finding() {
+    let dir = tempfile::tempdir().unwrap();
+    loaded(dir.path());
+    let store = Store::open(StoreOptions::new(dir.path())).unwrap();
+    store.catalog().fail_closed(&Error::ReadOnly { errno: Some(libc::EIO), what: "the disk failed".into() });
+    let error = store.check(CheckOptions::default(), &mut unwatched).unwrap_err();
+    assert!(matches!(error, Error::ReadOnly { errno: Some(libc::EIO), .. }), "{error}");
+    store.core.reopen_catalog().unwrap();
+    assert_eq!(store.check(CheckOptions::default(), &mut unwatched).unwrap().findings, []);
+}
+
+#[test]
 fn a_first_start_that_is_killed_loses_nothing() {
     // The process is killed after the rewrite is durable, or in the middle of it: the file then is as before, or as some
     // state in between that the catalog's own test goes through. Here the directory of a killed server is opened, left

@@ -716,6 +716,7 @@ fn a_rebuild_names_what_it_leaves_out() {
     let mut skipped: Vec<(String, &str)> = report.skipped.iter().map(|s| (name(s), s.why.as_str())).collect();
     skipped.sort();
     let expected = [
+        (CATALOG_FILE, "not a Terrace catalog"),
         ("ssd/t1/c8.arrow", "not an Arrow IPC file"),
         ("ssd/t1/c9.arrow.tmp", "never finished"),
         ("ssd/t2/c0.arrow", "no description"),

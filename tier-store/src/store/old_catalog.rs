@@ -21,7 +21,7 @@ pub(super) struct OldCatalog {
     pub(super) objects: Vec<(Vec<u8>, Vec<u8>)>,
     /// Placement rules by table.
     pub(super) rules: Vec<(TableId, Rules)>,
-    /// What of these is damaged, in words.
+    /// What of it cannot be read or may be wrong, in words.
     pub(super) damaged: Vec<String>,
     /// The next mark of a hot view; `None` when that cannot be told.
     pub(super) next_mark: Option<u64>,
@@ -46,11 +46,17 @@ impl OldCatalog {
         let path = data_dir.join(CATALOG_FILE);
         let catalog = match with_holder(&RealFiles, data_dir, Catalog::open_frozen(&path, CACHE_BYTES)) {
             Err(error @ Error::Locked { .. }) => return Err(error),
-            Err(_) => return Ok(Self::default()),
+            Err(_) if !path.exists() => return Ok(Self::default()),
+            Err(error) => return Ok(Self { damaged: vec![error.to_string()], ..Self::default() }),
             Ok(catalog) => catalog,
         };
         let (mut objects, mut rules, mut damaged) = (Vec::new(), Vec::new(), Vec::new());
-        // Behind a damaged page nothing can be told from what it once was.
+        if !catalog.is_sealed() {
+            let unproven = |error| format!("{error}. Views and rules may not be what was written");
+            damaged.extend(Catalog::verify(&path, CACHE_BYTES).err().map(unproven));
+        }
+        let behind =
+            |space: Space, error: Error| format!("{}: what is behind a damaged page is lost ({error})", space.name());
         let scanned = catalog.snapshot().and_then(|snapshot| {
             snapshot.scan_all(Space::Objects, &[], |k, v| {
                 match v {
@@ -60,21 +66,19 @@ impl OldCatalog {
                 Ok(true)
             })
         });
-        if scanned.is_err() {
-            objects.clear();
-        }
+        damaged.extend(scanned.err().map(|error| behind(Space::Objects, error)));
         let scanned = catalog.snapshot().and_then(|snapshot| {
             snapshot.scan_all(Space::Rules, &[], |k, v| {
-                match v {
-                    Ok(v) => rules.push((TableId(key_part(k, 0)), decode(v, "placement rules")?)),
+                let table = TableId(key_part(k, 0));
+                match v.map(|v| decode(v, "placement rules")) {
+                    Ok(Ok(decoded)) => rules.push((table, decoded)),
+                    Ok(Err(error)) => damaged.push(format!("the placement rules of table {}: {error}", table.0)),
                     Err(fault) => damaged.push(fault.to_string()),
                 }
                 Ok(true)
             })
         });
-        if scanned.is_err() {
-            rules.clear();
-        }
+        damaged.extend(scanned.err().map(|error| behind(Space::Rules, error)));
         let next_mark = catalog.get(Space::Meta, NEXT_MARK_KEY).ok();
         let next_mark = next_mark.map(|next| next.map_or(0, |bytes| key_part(&bytes, 0)));
         Ok(Self { objects, rules, damaged, next_mark, rows: KnownRows::of(&catalog).ok() })
