@@ -8,9 +8,9 @@
 //!
 //! A record counts when it is no EXPLAIN, SHOW, DESCRIBE or query of `information_schema`, and plain DataFusion of the same
 //! version and features passes it here. What names data outside of the crate is left out on both sides, and what needs these
-//! data fails in plain DataFusion then and so does not count. A record
-//! that expects an error passes with any error: the texts are Terrace's own. The test fails below 98 %, when a record
-//! outside of `differences.txt` fails, and when a record inside of it passes.
+//! data fails in plain DataFusion then and so does not count. Rows of a query without ORDER BY are compared in any order, on
+//! both sides. A record that expects an error passes with any error: the texts are Terrace's own. The test fails below
+//! 98 %, when a record outside of `differences.txt` fails, and when a record inside of it passes.
 //!
 //! `TERRACE_SQL_LOGIC=joins,union cargo test -p terrace-tests sql_logic -- --nocapture` runs the files whose path contains
 //! one of the words, and checks only them.
