@@ -28,7 +28,7 @@ use super::parameters::stored;
 use super::parse::{NameParts, table_name};
 use super::registry::Ticket;
 use super::rewrite::{Change, Effect, MergeEffect, Rewritten, TargetColumn};
-use super::run::Thrift;
+use super::run::PlanMemory;
 use super::statement::{Planned, Prepared};
 use super::transaction::{Attempt, Transaction};
 use super::types::with_columns;
@@ -274,16 +274,16 @@ struct Collected {
     writer: Option<IngestWriter>,
 }
 
-/// Runs the query; when query memory ends, once more with [`Thrift::SortMergeJoins`].
+/// Runs the query; when query memory ends, once more with [`PlanMemory::SortMergeJoins`].
 async fn collect(prepared: &Prepared, ticket: &Ticket, planned: &Planned, target: &Target) -> Result<Collected> {
     let engine = prepared.session().engine();
-    let mut thrift = match target.effect {
-        Effect::Delete => Thrift::None,
-        _ => Thrift::of_load(target.table.options()),
+    let mut memory = match target.effect {
+        Effect::Delete => PlanMemory::Full,
+        _ => PlanMemory::of_load(target.table.options()),
     };
     loop {
         let collected = async {
-            let mut rows = run::execute(engine, ticket, planned, thrift).await?;
+            let mut rows = run::execute(engine, ticket, planned, memory).await?;
             let mut collected = Collected { positions: RoaringTreemap::new(), count: 0, writer: None };
             while let Some(batch) = rows.next().await {
                 let batch = batch?;
@@ -299,10 +299,10 @@ async fn collect(prepared: &Prepared, ticket: &Ticket, planned: &Planned, target
         };
         match collected.await {
             Err(DataFusionOrOurs::Plan(error))
-                if thrift != Thrift::SortMergeJoins
+                if memory != PlanMemory::SortMergeJoins
                     && matches!(error.find_root(), DataFusionError::ResourcesExhausted(_)) =>
             {
-                thrift = Thrift::SortMergeJoins;
+                memory = PlanMemory::SortMergeJoins;
             }
             Err(error) => return Err(error.into()),
             Ok(collected) => return Ok(collected),

@@ -23,7 +23,7 @@ use terrace_tier_store::table::{Table, TableDefinition, TableName, TableOptions,
 
 use super::catalog::Snapshot;
 use super::registry::{StatementKind, Ticket};
-use super::run::Thrift;
+use super::run::PlanMemory;
 use super::session::Session;
 use super::statement::Planned;
 use super::transaction::{Running, Transaction};
@@ -192,7 +192,7 @@ pub(super) async fn load(engine: &Arc<Engine>, ticket: &Ticket, input: Planned, 
     let plan = defaults::fill(input.snapshot.template(), input.plan, &definition)?;
     let plan = clustered(plan, &definition.options)?;
     let planned = Planned { plan, ..input };
-    let rows = run::execute(engine, ticket, &planned, Thrift::of_load(&definition.options)).await?;
+    let rows = run::execute(engine, ticket, &planned, PlanMemory::of_load(&definition.options)).await?;
     let store = Arc::clone(&engine.store);
     let adapter = RowAdapter::new(&definition.name.to_string(), &rows.schema(), &definition.schema)?;
     let mut joins = None;

@@ -145,10 +145,10 @@ async fn run_query(
 
 /// What a plan may hold of query memory at once.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) enum Thrift {
-    /// As fast as the session allows.
+pub(super) enum PlanMemory {
+    /// What the session allows.
     #[default]
-    None,
+    Full,
     /// Few partitions where query memory is small: each sort needs room for a batch and its merge beside what the others
     /// hold.
     FewSorts,
@@ -156,16 +156,16 @@ pub(super) enum Thrift {
     SortMergeJoins,
 }
 
-impl Thrift {
+impl PlanMemory {
     /// For rows that go into a table of these options: they are sorted by its `cluster_by` columns.
     pub(super) fn of_load(options: &TableOptions) -> Self {
-        if options.cluster_by.is_empty() { Self::None } else { Self::FewSorts }
+        if options.cluster_by.is_empty() { Self::Full } else { Self::FewSorts }
     }
 
     /// Changes what plans are made under.
     fn apply(self, state: &mut SessionState, engine: &Engine) {
         let options = state.config_mut().options_mut();
-        if self != Self::None {
+        if self != Self::Full {
             let most = (engine.memory.limit_bytes() / SORT_BYTES).max(1);
             options.execution.target_partitions = options.execution.target_partitions.min(most);
         }
@@ -175,21 +175,21 @@ impl Thrift {
     }
 }
 
-/// Executes a plan up to its first batch; when query memory ends before, once more with [`Thrift::SortMergeJoins`] if that
+/// Executes a plan up to its first batch; when query memory ends before, once more with [`PlanMemory::SortMergeJoins`] if that
 /// makes a difference.
 async fn open(
     engine: &Engine,
     ticket: &Ticket,
     planned: &Planned,
 ) -> Result<(SendableRecordBatchStream, Option<RecordBatch>)> {
-    let (plan, context) = prepare_plan(engine, ticket, planned, Thrift::None).await?;
+    let (plan, context) = prepare_plan(engine, ticket, planned, PlanMemory::Full).await?;
     let may_retry = has_joins_or_sorts(&plan)?;
     let mut stream = execute_stream(plan, context)?;
     match stream.try_next().await {
         Err(error) if may_retry && matches!(error.find_root(), DataFusionError::ResourcesExhausted(_)) => {
             drop(stream);
             tracing::info!("query memory ended; trying sort-merge joins and few partitions");
-            let mut stream = execute(engine, ticket, planned, Thrift::SortMergeJoins).await?;
+            let mut stream = execute(engine, ticket, planned, PlanMemory::SortMergeJoins).await?;
             let first = stream.try_next().await?;
             Ok((stream, first))
         }
@@ -202,9 +202,9 @@ pub(super) async fn execute(
     engine: &Engine,
     ticket: &Ticket,
     planned: &Planned,
-    thrift: Thrift,
+    memory: PlanMemory,
 ) -> Result<SendableRecordBatchStream> {
-    let (plan, context) = prepare_plan(engine, ticket, planned, thrift).await?;
+    let (plan, context) = prepare_plan(engine, ticket, planned, memory).await?;
     Ok(execute_stream(plan, context)?)
 }
 
@@ -212,10 +212,10 @@ async fn prepare_plan(
     engine: &Engine,
     ticket: &Ticket,
     planned: &Planned,
-    thrift: Thrift,
+    memory: PlanMemory,
 ) -> Result<(Arc<dyn ExecutionPlan>, Arc<TaskContext>)> {
     let mut state = planned.snapshot.state();
-    thrift.apply(&mut state, engine);
+    memory.apply(&mut state, engine);
     let plan = physical_plan(&state, ticket, planned).await?;
     Ok((plan, task_context(engine, ticket, &state)?))
 }
@@ -352,7 +352,7 @@ async fn run_command(
 
 /// Executes a plan that ends in a sink; the sink reports its rows as one number.
 async fn run_count(engine: &Engine, ticket: &Ticket, planned: &Planned) -> Result<u64> {
-    let mut stream = execute(engine, ticket, planned, Thrift::None).await?;
+    let mut stream = execute(engine, ticket, planned, PlanMemory::Full).await?;
     let mut count = 0;
     while let Some(batch) = stream.next().await {
         let batch = batch?;

@@ -35,8 +35,15 @@ const VALUE_BYTES: usize = size_of::<i64>();
 const LINE_BYTES: usize = CACHE_LINE_BYTES as usize;
 const LINE_VALUES: usize = LINE_BYTES / VALUE_BYTES;
 
+/// Takes bytes out of the caches; false where it cannot. See [`evict`].
+type Evict<'a> = &'a (dyn Fn(&[u8]) -> bool + Sync);
+
 /// Fails when the tier has no room, when it cannot be written, and where the caches cannot be emptied.
 pub(super) fn measure(tier: &dyn MemoryTier, clock: &dyn Clock) -> Result<Vec<Point>> {
+    measure_behind(tier, clock, &evict)
+}
+
+fn measure_behind(tier: &dyn MemoryTier, clock: &dyn Clock, evict: Evict<'_>) -> Result<Vec<Point>> {
     let stored = image(tier)?;
     if !evict(&stored.buffer) {
         return Err(Error::Unsupported("measuring memory behind the caches of this processor".into()));
@@ -46,7 +53,7 @@ pub(super) fn measure(tier: &dyn MemoryTier, clock: &dyn Clock) -> Result<Vec<Po
     let piece_bytes = stored.buffer.len() / most / LINE_BYTES * LINE_BYTES;
     let mut points = Vec::new();
     for threads in if most > 1 { vec![1, most] } else { vec![1] } {
-        let image = Image { tier, stored: &stored, piece_bytes, clock, threads };
+        let image = Image { tier, stored: &stored, piece_bytes, clock, evict, threads };
         for bytes in BLOCK_BYTES.into_iter().filter(|bytes| bytes * APART <= piece_bytes) {
             points.push(image.sequential(bytes)?);
         }
@@ -56,7 +63,7 @@ pub(super) fn measure(tier: &dyn MemoryTier, clock: &dyn Clock) -> Result<Vec<Po
         }
         points.push(image.random()?);
     }
-    points.push(Image { tier, stored: &stored, piece_bytes, clock, threads: 1 }.point()?);
+    points.push(Image { tier, stored: &stored, piece_bytes, clock, evict, threads: 1 }.point()?);
     Ok(points)
 }
 
@@ -80,6 +87,7 @@ struct Image<'a> {
     /// What a thread reads of it.
     piece_bytes: usize,
     clock: &'a dyn Clock,
+    evict: Evict<'a>,
     threads: usize,
 }
 
@@ -104,7 +112,7 @@ impl Image<'_> {
     /// Microseconds of `work`, told thread and repetition, on all threads at once.
     fn us(&self, work: impl Fn(usize, usize) -> Result<u64> + Sync) -> Result<f64> {
         let evicted = |thread: usize| {
-            evict(&self.piece(thread));
+            (self.evict)(&self.piece(thread));
         };
         median_at_once_us(self.clock, self.threads, evicted, work)
     }
@@ -168,7 +176,7 @@ impl Image<'_> {
         let touches = self.touches();
         let (values, piece) = (self.values(0), self.piece(0));
         let evicted = || {
-            evict(&piece);
+            (self.evict)(&piece);
         };
         let us = median_after_us(self.clock, evicted, |_| {
             self.tier.touch(0, touches as u64);
@@ -182,5 +190,126 @@ impl Image<'_> {
         })?;
         // Of one access.
         Ok(self.point_of(Pattern::Point, (LINE_BYTES, 1), us / touches as f64))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::cell::Cell;
+    use std::collections::BTreeSet;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::sync::{Arc, Mutex};
+    use std::time::Duration;
+
+    use super::*;
+    use crate::clock::SystemClock;
+    use crate::tier::dram::DramTier;
+    use crate::tier::{Account, Seat, TierId, TierKind};
+
+    thread_local! {
+        /// Address and length of what this thread evicted last, until it has read that and looked at the clock.
+        static EVICTED: Cell<Option<(usize, usize)>> = const { Cell::new(None) };
+        static HAS_READ: Cell<bool> = const { Cell::new(false) };
+    }
+
+    /// A clock at whose readings timed reads end.
+    #[derive(Debug, Default)]
+    struct ReadingClock(SystemClock);
+
+    impl Clock for ReadingClock {
+        fn now_us(&self) -> u64 {
+            if HAS_READ.take() {
+                EVICTED.take();
+            }
+            self.0.now_us()
+        }
+        fn unix_us(&self) -> u64 {
+            self.0.unix_us()
+        }
+        fn sleep(&self, duration: Duration) {
+            self.0.sleep(duration);
+        }
+    }
+
+    /// Process memory that keeps which pieces were evicted before they were read, and counts the other reads.
+    #[derive(Debug)]
+    struct ObservedTier {
+        memory: DramTier,
+        read_pieces: Mutex<BTreeSet<(usize, usize)>>,
+        cached_reads: AtomicU64,
+    }
+
+    impl MemoryTier for ObservedTier {
+        fn seat(&self) -> &Seat {
+            self.memory.seat()
+        }
+        fn name(&self) -> &str {
+            self.memory.name()
+        }
+        fn kind(&self) -> TierKind {
+            self.memory.kind()
+        }
+        fn emulated(&self) -> bool {
+            self.memory.emulated()
+        }
+        fn describe(&self) -> String {
+            self.memory.describe()
+        }
+        fn account(&self) -> &Arc<Account> {
+            self.memory.account()
+        }
+        fn charged_bytes(&self, len: usize) -> u64 {
+            self.memory.charged_bytes(len)
+        }
+        fn store(&self, image: &[u8]) -> Result<SegmentBytes> {
+            self.memory.store(image)
+        }
+        fn touch(&self, _bytes: u64, _random_touches: u64) {
+            HAS_READ.set(true);
+            match EVICTED.get() {
+                Some(piece) => _ = self.read_pieces.lock().unwrap().insert(piece),
+                None => _ = self.cached_reads.fetch_add(1, Ordering::Relaxed),
+            }
+        }
+    }
+
+    fn observe(budget_bytes: u64, evict: Evict<'_>) -> (Vec<Point>, ObservedTier) {
+        let memory = DramTier::new(TierId(0), Account::new("dram", budget_bytes));
+        let tier = ObservedTier { memory, read_pieces: Mutex::default(), cached_reads: AtomicU64::new(0) };
+        let points = measure_behind(&tier, &ReadingClock::default(), evict).unwrap();
+        (points, tier)
+    }
+
+    fn noted_eviction(bytes: &[u8]) -> bool {
+        EVICTED.set(Some((bytes.as_ptr() as usize, bytes.len())));
+        evict(bytes)
+    }
+
+    #[test]
+    fn every_timed_read_of_a_small_tier_finds_its_whole_piece_evicted() {
+        for budget_bytes in [1 << 20, 24 << 20, 100 << 20] {
+            let (points, tier) = observe(budget_bytes, &noted_eviction);
+            assert_eq!(tier.cached_reads.into_inner(), 0, "{budget_bytes}");
+            let threads = points.iter().map(|point| point.at_once as usize).max().unwrap();
+            let largest = points.iter().filter(|point| point.pattern == Pattern::Sequential).map(|point| point.bytes);
+            // One piece for the thread that is alone and the first of several, one for each of the others.
+            let pieces = tier.read_pieces.into_inner().unwrap();
+            assert_eq!(pieces.len(), threads, "{budget_bytes}");
+            assert!(pieces.iter().all(|(_, len)| Some(*len as u64) == largest.clone().max()), "{pieces:?}");
+            let starts: Vec<usize> = pieces.iter().map(|(start, _)| *start).collect();
+            let ends: Vec<usize> = pieces.iter().map(|(start, len)| start + len).collect();
+            assert!(ends.iter().zip(starts.iter().skip(1)).all(|(end, next)| end <= next), "{pieces:?}");
+        }
+        // Reads without an eviction are noticed.
+        assert!(observe(1 << 20, &|_| true).1.cached_reads.into_inner() > 0);
+    }
+
+    #[test]
+    fn a_processor_whose_caches_cannot_be_emptied_is_not_measured() {
+        let tier = DramTier::new(TierId(0), Account::new("dram", 1 << 20));
+        let error = measure_behind(&tier, &SystemClock::default(), &|_| false).unwrap_err();
+        assert!(matches!(error, Error::Unsupported(_)), "{error}");
+        assert_eq!(tier.account().used_bytes(), 0);
     }
 }
