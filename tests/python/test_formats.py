@@ -15,28 +15,34 @@ from server import Server, terrace
 FIXTURES = pathlib.Path(__file__).parents[1] / "fixtures"
 sys.path.insert(0, str(FIXTURES))
 
-from make import answers  # noqa: E402
+from make import answers, state  # noqa: E402
 
 FORMATS = sorted(path.name.removesuffix(".tar.gz") for path in FIXTURES.glob("*.tar.gz"))
+CURRENT = "format-4"
 
 
 @pytest.fixture(params=FORMATS)
 def fixture(request, tmp_path):
-    """Folder with data/ and backup/ of a format, and the answers that both give."""
+    """Folder with data/ and backup/ of a format, and the answers that both give; `state.json` is there from format 4 on."""
     with tarfile.open(FIXTURES / f"{request.param}.tar.gz") as tar:
         tar.extractall(tmp_path, filter="data")
     return tmp_path, json.loads((tmp_path / "answers.json").read_text())
 
 
-def test_there_is_a_fixture():
-    assert "format-3" in FORMATS
+def test_there_are_fixtures():
+    assert {"format-3", CURRENT} <= set(FORMATS)
 
 
-def test_a_directory_of_an_earlier_format_gives_the_same_answers(fixture):
+def test_a_directory_of_each_format_gives_the_same_answers(fixture, request):
     folder, good = fixture
     before = terrace("check", "--data-dir", folder / "data")
-    assert "DAMAGE" not in before.stdout and "earlier version" in before.stdout, before.stdout
-    with Server(folder / "data") as server:
+    is_earlier = CURRENT not in request.node.name
+    assert "DAMAGE" not in before.stdout and ("earlier version" in before.stdout) == is_earlier, before.stdout
+    known = folder / "state.json"
+    assert known.exists() or "format-3" in request.node.name
+    with Server(folder / "data", env={"TERRACE_TIERING_INTERVAL": "1h"}) as server:
+        if known.exists():
+            assert state(server) == json.loads(known.read_text())
         assert answers(server) == good
         hot = server.query("select view_name, columns, predicate from system.hot_views").to_pylist()
         assert hot == [{"view_name": "hv", "columns": "k, v", "predicate": "k < 50"}]
@@ -49,7 +55,7 @@ def test_a_directory_of_an_earlier_format_gives_the_same_answers(fixture):
         assert {**answers(server), "keyed": None} == {**good, "keyed": None}
 
 
-def test_a_backup_of_an_earlier_format_is_restored(fixture):
+def test_a_backup_of_each_format_is_restored(fixture):
     folder, good = fixture
     terrace("restore", folder / "backup", "--data-dir", folder / "restored")
     with Server(folder / "restored") as server:

@@ -34,6 +34,32 @@ fn expected() -> Vec<(String, u64)> {
         .into()
 }
 
+/// Value of a record in JSON, and what this build writes after it has read that.
+fn rewritten<T: serde::Serialize + serde::de::DeserializeOwned>(
+    value: &[u8],
+) -> (serde_json::Value, serde_json::Value) {
+    let record: T = serde_json::from_slice(value).unwrap();
+    (serde_json::from_slice(value).unwrap(), serde_json::to_value(record).unwrap())
+}
+
+#[test]
+fn records_in_json_keep_their_fields() {
+    let fixture = unpacked("format-4.tar.gz");
+    let catalog = Catalog::open_frozen(&fixture.path().join("data").join(CATALOG_FILE), 1 << 20).unwrap();
+    let value = catalog.get(Space::Meta, CALIBRATION_KEY).unwrap().unwrap();
+    let (before, after) = rewritten::<crate::placement::Calibration>(&value);
+    assert_eq!(before, after);
+    let mut records = 0;
+    let mut compare = |(before, after): (serde_json::Value, serde_json::Value)| {
+        assert_eq!(before, after);
+        records += 1;
+        Ok(true)
+    };
+    catalog.scan(Space::Epochs, &[], |_, value| compare(rewritten::<crate::placement::EpochRecord>(value))).unwrap();
+    catalog.scan(Space::Moves, &[], |_, value| compare(rewritten::<crate::placement::MoveRecord>(value))).unwrap();
+    assert!(records > 4, "{records}");
+}
+
 fn of_catalog(report: &CheckReport) -> Vec<&Finding> {
     report.findings.iter().filter(|finding| finding.path.ends_with(CATALOG_FILE)).collect()
 }
