@@ -42,10 +42,20 @@ venv() { # the Python environment of the tests, made once
     fi
 }
 
+deny() { # licences, sources and bans of the dependencies (deny.toml); cargo-deny is built once per machine
+    local tools="$TERRACE_TEST_CACHE/cargo-tools"
+    [ -x "$tools/bin/cargo-deny" ] ||
+        cargo install --quiet --locked --version 0.20.2 --root "$tools" --target-dir "$tools/target" cargo-deny
+    rm -rf "$tools/target"
+    cargo fetch --quiet --locked
+    "$tools/bin/cargo-deny" --offline --log-level error check bans licenses sources
+}
+
 build() { cargo build --release --locked --workspace --bins; }
 
 suite_lint() {
     cargo fmt --all -- --check
+    deny
     # In the release profile too: one set of artefacts for everything.
     cargo clippy --release --locked --workspace --all-targets -- -D warnings
 }
