@@ -42,7 +42,9 @@ def test_a_directory_of_each_format_gives_the_same_answers(fixture, request):
     assert known.exists() or "format-3" in request.node.name
     with Server(folder / "data", env={"TERRACE_TIERING_INTERVAL": "1h"}) as server:
         if known.exists():
-            assert state(server) == json.loads(known.read_text())
+            before, now = json.loads(known.read_text()), state(server)
+            # The loop may have run its epoch of the restart by now: the logs go on.
+            assert {log: now[log][:len(rows)] if log in ("epochs", "moves") else now[log] for log, rows in before.items()} == before
         assert answers(server) == good
         hot = server.query("select view_name, columns, predicate from system.hot_views").to_pylist()
         assert hot == [{"view_name": "hv", "columns": "k, v", "predicate": "k < 50"}]
