@@ -42,7 +42,7 @@ venv() { # the Python environment of the tests, made once
     fi
 }
 
-deny() { # licences, sources and bans of the dependencies (deny.toml); cargo-deny is built once per machine
+deny() { # checks licences, sources and bans of the dependencies (deny.toml); builds cargo-deny once per machine
     local tools="$TERRACE_TEST_CACHE/cargo-tools"
     [ -x "$tools/bin/cargo-deny" ] ||
         cargo install --quiet --locked --version 0.20.2 --root "$tools" --target-dir "$tools/target" cargo-deny

@@ -143,10 +143,10 @@ async fn run_query(
     Ok(())
 }
 
-/// What a plan may hold of query memory at once.
+/// How much query memory a plan may hold at once.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum PlanMemory {
-    /// What the session allows.
+    /// As much as the settings of the session allow.
     #[default]
     Full,
     /// Few partitions where query memory is small: each sort needs room for a batch and its merge beside what the others
@@ -175,8 +175,8 @@ impl PlanMemory {
     }
 }
 
-/// Executes a plan up to its first batch; when query memory ends before, once more with [`PlanMemory::SortMergeJoins`] if that
-/// makes a difference.
+/// Executes a plan up to its first batch. When query memory ends before, and the plan has hash joins or sorts, plans and
+/// executes it once more with [`PlanMemory::SortMergeJoins`].
 async fn open(
     engine: &Engine,
     ticket: &Ticket,

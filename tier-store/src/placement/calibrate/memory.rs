@@ -35,15 +35,16 @@ const VALUE_BYTES: usize = size_of::<i64>();
 const LINE_BYTES: usize = CACHE_LINE_BYTES as usize;
 const LINE_VALUES: usize = LINE_BYTES / VALUE_BYTES;
 
-/// Takes bytes out of the caches; false where it cannot. See [`evict`].
+/// Takes bytes out of the processor's caches and returns false where it cannot: [`evict`], or the observer of a test.
 type Evict<'a> = &'a (dyn Fn(&[u8]) -> bool + Sync);
 
 /// Fails when the tier has no room, when it cannot be written, and where the caches cannot be emptied.
 pub(super) fn measure(tier: &dyn MemoryTier, clock: &dyn Clock) -> Result<Vec<Point>> {
-    measure_behind(tier, clock, &evict)
+    measure_with(tier, clock, &evict)
 }
 
-fn measure_behind(tier: &dyn MemoryTier, clock: &dyn Clock, evict: Evict<'_>) -> Result<Vec<Point>> {
+/// [`measure`] with a given eviction.
+fn measure_with(tier: &dyn MemoryTier, clock: &dyn Clock, evict: Evict<'_>) -> Result<Vec<Point>> {
     let stored = image(tier)?;
     if !evict(&stored.buffer) {
         return Err(Error::Unsupported("measuring memory behind the caches of this processor".into()));
@@ -208,12 +209,12 @@ mod tests {
     use crate::tier::{Account, Seat, TierId, TierKind};
 
     thread_local! {
-        /// Address and length of what this thread evicted last, until it has read that and looked at the clock.
+        /// Address and length of the piece that this thread evicted last, until it has read it and looked at the clock.
         static EVICTED: Cell<Option<(usize, usize)>> = const { Cell::new(None) };
         static HAS_READ: Cell<bool> = const { Cell::new(false) };
     }
 
-    /// A clock at whose readings timed reads end.
+    /// A clock that ends a timed read: what was read before a look at it is in the caches again.
     #[derive(Debug, Default)]
     struct ReadingClock(SystemClock);
 
@@ -232,7 +233,7 @@ mod tests {
         }
     }
 
-    /// Process memory that keeps which pieces were evicted before they were read, and counts the other reads.
+    /// Process memory that records which pieces were evicted before a read, and counts the reads without an eviction.
     #[derive(Debug)]
     struct ObservedTier {
         memory: DramTier,
@@ -277,7 +278,7 @@ mod tests {
     fn observe(budget_bytes: u64, evict: Evict<'_>) -> (Vec<Point>, ObservedTier) {
         let memory = DramTier::new(TierId(0), Account::new("dram", budget_bytes));
         let tier = ObservedTier { memory, read_pieces: Mutex::default(), cached_reads: AtomicU64::new(0) };
-        let points = measure_behind(&tier, &ReadingClock::default(), evict).unwrap();
+        let points = measure_with(&tier, &ReadingClock::default(), evict).unwrap();
         (points, tier)
     }
 
@@ -293,7 +294,7 @@ mod tests {
             assert_eq!(tier.cached_reads.into_inner(), 0, "{budget_bytes}");
             let threads = points.iter().map(|point| point.at_once as usize).max().unwrap();
             let largest = points.iter().filter(|point| point.pattern == Pattern::Sequential).map(|point| point.bytes);
-            // One piece for the thread that is alone and the first of several, one for each of the others.
+            // The thread that reads alone and the first of several read one and the same piece, each other thread its own.
             let pieces = tier.read_pieces.into_inner().unwrap();
             assert_eq!(pieces.len(), threads, "{budget_bytes}");
             assert!(pieces.iter().all(|(_, len)| Some(*len as u64) == largest.clone().max()), "{pieces:?}");
@@ -308,7 +309,7 @@ mod tests {
     #[test]
     fn a_processor_whose_caches_cannot_be_emptied_is_not_measured() {
         let tier = DramTier::new(TierId(0), Account::new("dram", 1 << 20));
-        let error = measure_behind(&tier, &SystemClock::default(), &|_| false).unwrap_err();
+        let error = measure_with(&tier, &SystemClock::default(), &|_| false).unwrap_err();
         assert!(matches!(error, Error::Unsupported(_)), "{error}");
         assert_eq!(tier.account().used_bytes(), 0);
     }
