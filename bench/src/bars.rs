@@ -30,7 +30,8 @@ pub fn svg(label: &str, paper: &str, bars: &[Bar]) -> String {
     let height = bars.len() as f64 * STEP + 34.0;
     let mut text = format!("<svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"{}\">", escape(label));
     for (number, bar) in bars.iter().enumerate() {
-        let (top, middle) = (number as f64 * STEP + 4.0, number as f64 * STEP + 4.0 + STEP / 2.0);
+        let top = number as f64 * STEP + 4.0;
+        let middle = number as f64 * STEP + 4.0 + STEP / 2.0;
         let line = middle + 4.0;
         let _ =
             write!(text, "<text x=\"{}\" y=\"{line}\" text-anchor=\"end\">{}</text>", LEFT - 8.0, escape(&bar.name));

@@ -110,9 +110,14 @@ impl Bench {
     /// A run that keeps its data in `data_dir`.
     pub fn new(data_dir: PathBuf, quick: bool, runs: usize, threads: usize) -> Self {
         let environment = Arc::new(Environment::detect(&data_dir));
-        let (rows, raw, experiment) = (Vec::new(), Vec::new(), ("", ""));
+        let rows = Vec::new();
+        let raw = Vec::new();
+        let experiment = ("", "");
         let until = Instant::now();
-        let (scale, label, seed, report_dir) = (None, String::new(), 1, None);
+        let scale = None;
+        let label = String::new();
+        let seed = 1;
+        let report_dir = None;
         Self {
             scale,
             label,
@@ -150,12 +155,14 @@ impl Bench {
 
     /// Fails where sides that hold TPC-H in memory would not fit into this machine together.
     pub fn check_memory(&self, scale: f64, bytes_per_scale: u64) -> Result<()> {
-        let (needed, there) = ((scale * bytes_per_scale as f64) as u64, self.environment.memory_bytes);
+        let needed = (scale * bytes_per_scale as f64) as u64;
+        let there = self.environment.memory_bytes;
         if needed <= there {
             return Ok(());
         }
         let gb = |bytes: u64| bytes as f64 / 1e9;
-        let (needed, there) = (gb(needed), gb(there));
+        let needed = gb(needed);
+        let there = gb(there);
         Err(Error::Missing(format!(
             "both sides hold all of scale {scale} in memory, about {needed:.0} GB; this machine has {there:.0} GB"
         )))
@@ -190,7 +197,9 @@ impl Bench {
 
     /// Keeps a sample measured otherwise.
     pub fn keep(&mut self, side: &str, op: &str, sample: Sample) {
-        let (experiment, side, op) = (self.experiment.0.to_owned(), side.to_owned(), op.to_owned());
+        let experiment = self.experiment.0.to_owned();
+        let side = side.to_owned();
+        let op = op.to_owned();
         self.raw.push(RawSample { experiment, side, op, sample });
     }
 
@@ -202,7 +211,8 @@ impl Bench {
         if let Value::Object(further) = result.params {
             params.extend(further);
         }
-        let (ratio, spread) = (median(result.values), spread(result.values));
+        let ratio = median(result.values);
+        let spread = spread(result.values);
         let verdict = match params.contains_key("undecided") {
             true => Verdict::NotDecided,
             false => Verdict::of(ratio, spread, result.target),

@@ -72,7 +72,8 @@ impl Dataset {
         fs::create_dir_all(&folder).map_err(Error::path("create", &folder))?;
         let runtime = tokio::runtime::Runtime::new().map_err(Error::io("cannot start a runtime"))?;
         for table in TABLES {
-            let (path, partial) = (self.parquet(table.name), folder.join(format!("{}.tmp", table.name)));
+            let path = self.parquet(table.name);
+            let partial = folder.join(format!("{}.tmp", table.name));
             if !path.is_file() {
                 runtime.block_on(write_parquet(table, self.scale, &partial))?;
                 fs::rename(&partial, &path).map_err(Error::path("create", &path))?;
@@ -116,7 +117,8 @@ pub fn read_parquet(path: &Path, batch_rows: usize) -> Result<impl RecordBatchRe
 
 /// Makes `folder/store` by what `load` does in another place, where it is missing: it is there whole or not at all.
 pub fn make_store(folder: &Path, load: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
-    let (store, partial) = (folder.join("store"), folder.join("store.tmp"));
+    let store = folder.join("store");
+    let partial = folder.join("store.tmp");
     if store.is_dir() {
         return Ok(());
     }

@@ -77,7 +77,8 @@ fn colour(count: f64, most: f64) -> String {
     let part = if most > 1.0 { (count.max(1.0).ln() / most.ln()).clamp(0.0, 1.0) } else { 1.0 };
     let steps = (STOPS.len() - 1) as f64;
     let at = (part * steps).floor().min(steps - 1.0);
-    let (low, high) = (STOPS.get(at as usize), STOPS.get(at as usize + 1));
+    let low = STOPS.get(at as usize);
+    let high = STOPS.get(at as usize + 1);
     let (Some(low), Some(high)) = (low, high) else { return "#000".to_owned() };
     let mix = |low: f64, high: f64| (low + (high - low) * (part * steps - at)) as u8;
     format!("#{:02x}{:02x}{:02x}", mix(low.0, high.0), mix(low.1, high.1), mix(low.2, high.2))

@@ -268,7 +268,8 @@ mod tests {
             let hot = shape.hot(share);
             let batch = shape.district((1, 1), &mut StdRng::seed_from_u64(1)).unwrap();
             let column = |name: &str| batch.column_by_name(name).unwrap().as_primitive::<Int32Type>().values().clone();
-            let (orders, items) = (column("ol_o_id"), column("ol_i_id"));
+            let orders = column("ol_o_id");
+            let items = column("ol_i_id");
             let delivered = batch.column_by_name("ol_delivery_d").unwrap();
             let delivered = delivered.as_primitive::<TimestampMicrosecondType>().values();
             let rows = 0..batch.num_rows();

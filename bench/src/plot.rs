@@ -92,11 +92,13 @@ impl Series {
 /// Draws all series.
 pub fn svg(x: &Axis, y: &Axis, series: &[Series]) -> String {
     let values = |of: fn(&(f64, f64)) -> f64| series.iter().flat_map(move |s| s.points.iter().map(of));
-    let (across, up) = (x.range(values(|p| p.0)), y.range(values(|p| p.1)));
+    let across = x.range(values(|p| p.0));
+    let up = y.range(values(|p| p.1));
     let part = |at: f64, (low, high): (f64, f64)| (at - low) / (high - low);
     let to_x = |place: f64| LEFT + part(place, across) * (WIDTH - LEFT - RIGHT);
     let to_y = |place: f64| HEIGHT - BOTTOM - part(place, up) * (HEIGHT - TOP - BOTTOM);
-    let (right, bottom) = (WIDTH - RIGHT, HEIGHT - BOTTOM);
+    let right = WIDTH - RIGHT;
+    let bottom = HEIGHT - BOTTOM;
     let mut text = format!("<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{}\">", escape(&y.label));
     for (place, label) in x.ticks(across) {
         let at = to_x(place);
@@ -132,7 +134,8 @@ pub fn svg(x: &Axis, y: &Axis, series: &[Series]) -> String {
         let points: Vec<_> = points.iter().map(|(a, b)| (to_x(x.place(*a)), to_y(y.place(*b)))).collect();
         if !series.reported || points.len() > 1 {
             let line: Vec<String> = points.iter().map(|(a, b)| format!("{a:.1},{b:.1}")).collect();
-            let (line, width) = (line.join(" "), if number == 0 { 3 } else { 2 });
+            let line = line.join(" ");
+            let width = if number == 0 { 3 } else { 2 };
             let dash = if series.reported { " stroke-dasharray=\"4 4\"" } else { "" };
             let _ = write!(
                 text,
@@ -149,7 +152,8 @@ pub fn svg(x: &Axis, y: &Axis, series: &[Series]) -> String {
         points.iter().for_each(|(a, b)| dot(*a, *b));
         let row = TOP + 8.0 + number as f64 * 18.0;
         dot(right + 14.0, row);
-        let (at, row) = (right + 26.0, row + 4.0);
+        let at = right + 26.0;
+        let row = row + 4.0;
         let _ = write!(text, "<text x=\"{at}\" y=\"{row}\">{}</text>", escape(&series.name));
     }
     text + "</svg>"

@@ -92,7 +92,8 @@ fn section(html: &mut String, first: &Row, rows: &[Row]) {
     );
     for row in rows {
         let sign = if row.higher_is_better { "&ge;" } else { "&le;" };
-        let (class, word) = (colour(row.verdict), row.verdict.words());
+        let class = colour(row.verdict);
+        let word = row.verdict.words();
         let _ = write!(
             html,
             "<tr><td>{}<td>{}<td>{}<td>{:.4}<td>{:.0} %<td>{sign} {}<td>{sign} {}<td class=\"{class}\">{word}</tr>",
@@ -138,9 +139,11 @@ fn plot(html: &mut String, rows: &[Row]) {
     for (number, row) in rows.iter().enumerate() {
         let top = number as f64 * STEP + 5.0;
         let middle = top + STEP / 2.0;
-        let (bar, text) = (STEP - 6.0, middle + 4.0);
+        let bar = STEP - 6.0;
+        let text = middle + 4.0;
         let colour = format!("var(--{})", colour(row.verdict));
-        let (low, high) = (x(row.ratio * (1.0 - row.spread / 2.0)), x(row.ratio * (1.0 + row.spread / 2.0)));
+        let low = x(row.ratio * (1.0 - row.spread / 2.0));
+        let high = x(row.ratio * (1.0 + row.spread / 2.0));
         let _ = write!(
             html,
             "<text x=\"{}\" y=\"{text}\" text-anchor=\"end\">{}</text>\

@@ -45,7 +45,8 @@ impl TpcDs {
 
     /// Runs the generator where its files are missing. Fails with [`Error::Missing`] without it.
     pub fn generate(&self, generator: impl FnOnce() -> Result<PathBuf>) -> Result<()> {
-        let (folder, partial) = (self.parquet(), self.dir.join("parquet.tmp"));
+        let folder = self.parquet();
+        let partial = self.dir.join("parquet.tmp");
         if folder.is_dir() || self.store().is_dir() {
             return Ok(());
         }

@@ -105,7 +105,8 @@ pub(crate) async fn update(core: &Core, call: &Call, handle: &[u8], stream: PutS
 
 fn check(statement: &dyn Statement, parameters: Option<&RecordBatch>) -> Result<(), Status> {
     let Some(parameters) = parameters else { return Ok(()) };
-    let (expected, given) = (statement.info().parameter_schema.fields().len(), parameters.num_columns());
+    let expected = statement.info().parameter_schema.fields().len();
+    let given = parameters.num_columns();
     match expected == given {
         true => Ok(()),
         false => Err(Status::invalid_argument(format!("the statement has {expected} parameters, {given} were bound"))),

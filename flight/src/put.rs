@@ -87,7 +87,8 @@ impl PutStream {
 
     /// The batches after the schema, pulled as they are needed.
     pub(crate) fn batches(self) -> BatchStream {
-        let (announced, most) = (self.announced, self.limits.expanded_bytes);
+        let announced = self.announced;
+        let most = self.limits.expanded_bytes;
         let rows = move |batch: RecordBatch| {
             check_expanded(&batch, most).map_err(refused)?;
             match announced.get() {
@@ -118,7 +119,9 @@ impl PutStream {
             Some(schema) if !schema.fields().is_empty() => schema,
             _ => return Ok(None),
         };
-        let (mut batches, mut parts, mut bytes) = (self.batches(), Vec::new(), 0_usize);
+        let mut batches = self.batches();
+        let mut parts = Vec::new();
+        let mut bytes = 0_usize;
         while let Some(batch) = batches.next().await {
             let batch = batch?;
             bytes = bytes.saturating_add(batch.get_array_memory_size());

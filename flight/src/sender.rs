@@ -141,7 +141,8 @@ fn without_dictionaries(batch: RecordBatch) -> Result<RecordBatch, ArrowError> {
     if !batch.schema_ref().fields().iter().any(|field| is_dictionary(field.data_type())) {
         return Ok(batch);
     }
-    let (mut fields, mut columns) = (Vec::new(), Vec::new());
+    let mut fields = Vec::new();
+    let mut columns = Vec::new();
     for (field, column) in batch.schema_ref().fields().iter().zip(batch.columns()) {
         let data_type = match column.data_type() {
             DataType::Dictionary(_, values) => values.as_ref(),

@@ -143,7 +143,9 @@ async fn start(
     let current = id.clone();
     let batches = stream::iter(0..rows.num_rows())
         .then(move |row| {
-            let (statement, current, row) = (statement.clone(), current.clone(), rows.slice(row, 1));
+            let statement = statement.clone();
+            let current = current.clone();
+            let row = rows.slice(row, 1);
             async move {
                 let result = statement.query(Some(row)).await?;
                 *current.lock() = result.id;

@@ -54,7 +54,8 @@ impl Decoder {
         match parsed.header_type() {
             MessageHeader::RecordBatch => {
                 let batch = parsed.header_as_record_batch().ok_or_else(|| malformed("a message has no rows"))?;
-                let (schema, dictionaries) = (Arc::clone(&self.schema), &self.dictionaries);
+                let schema = Arc::clone(&self.schema);
+                let dictionaries = &self.dictionaries;
                 let decoder = RecordBatchDecoder::try_new(&body, batch, schema, dictionaries, &self.version)?;
                 Ok(Some(decoder.with_projection(self.projection.as_deref()).read_record_batch()?))
             }

@@ -111,7 +111,8 @@ impl Left {
 
     /// Keys are counted some rows at a time, so that this takes little memory whatever their number and that of the values.
     fn dictionary(&mut self, array: &dyn AnyDictionaryArray) -> Option<()> {
-        let (rows, values) = (array.len(), array.values());
+        let rows = array.len();
+        let values = array.values();
         if values.is_empty() {
             return self.rows(rows);
         }
@@ -138,12 +139,14 @@ impl Left {
     }
 
     fn runs<R: RunEndIndexType>(&mut self, array: &RunArray<R>) -> Option<()> {
-        let (ends, values) = (array.run_ends(), array.values());
+        let ends = array.run_ends();
+        let values = array.values();
         self.fits(values)?;
         if ends.is_empty() {
             return Some(());
         }
-        let (mut start, last) = (ends.offset(), ends.offset() + ends.len());
+        let mut start = ends.offset();
+        let last = ends.offset() + ends.len();
         for run in ends.get_start_physical_index()..=ends.get_end_physical_index() {
             let end = ends.values().get(run)?.as_usize().min(last);
             self.repeated(&values.slice(run, 1), end.saturating_sub(start) as u64)?;
@@ -153,7 +156,8 @@ impl Left {
     }
 
     fn list<O: OffsetSizeTrait>(&mut self, values: &ArrayRef, offsets: &[O]) -> Option<()> {
-        let (first, last) = (offsets.first()?.as_usize(), offsets.last()?.as_usize());
+        let first = offsets.first()?.as_usize();
+        let last = offsets.last()?.as_usize();
         self.take(size_of_val(offsets) as u64)?;
         self.array(&values.slice(first, last.checked_sub(first)?))
     }
@@ -163,7 +167,8 @@ impl Left {
         self.rows(array.len())?;
         self.fits(array.values())?;
         for (offset, size) in array.value_offsets().iter().zip(array.value_sizes()) {
-            let (offset, size) = (offset.as_usize(), size.as_usize());
+            let offset = offset.as_usize();
+            let size = size.as_usize();
             if size > 0 {
                 self.repeated(&array.values().slice(offset, size), 1)?;
             }
@@ -320,7 +325,8 @@ mod tests {
         let values: ArrayRef = Arc::new(Int64Array::from_iter_values(0..1_000));
         let field = Arc::new(Field::new("item", DataType::Int64, true));
         let lists = |rows: usize| {
-            let (offsets, sizes) = (ScalarBuffer::from(vec![0_i32; rows]), ScalarBuffer::from(vec![1_000_i32; rows]));
+            let offsets = ScalarBuffer::from(vec![0_i32; rows]);
+            let sizes = ScalarBuffer::from(vec![1_000_i32; rows]);
             Arc::new(ListViewArray::try_new(field.clone(), offsets, sizes, values.clone(), None).unwrap()) as ArrayRef
         };
         check(lists(100)).unwrap();

@@ -304,7 +304,8 @@ mod tests {
     fn ranges_share_the_batches_of_a_file() {
         let batch = testing::batch(3_000);
         for file in [testing::file(&batch, 5, Some(LZ4)), testing::stream(&batch, 5, Some(LZ4))] {
-            let (len, parts) = (file.len() as u64, 7);
+            let len = file.len() as u64;
+            let parts = 7;
             let ranges = (0..parts).map(|part| len * part / parts..len * (part + 1) / parts);
             let batches = ranges.flat_map(|range| {
                 FileReader::open(Cursor::new(&file), None, Some(range), limits()).unwrap().map(Result::unwrap)

@@ -161,7 +161,8 @@ impl Inflater {
 fn parts(batch: &arrow_ipc::RecordBatch<'_>, body: &[u8], is_compressed: bool) -> Result<Vec<Part>> {
     let part = |buffer: &arrow_ipc::Buffer| {
         let outside = || {
-            let (len, offset) = (buffer.length(), buffer.offset());
+            let len = buffer.length();
+            let offset = buffer.offset();
             malformed(format!("a buffer of {len} bytes at {offset} lies outside of its message"))
         };
         let start = usize::try_from(buffer.offset()).map_err(|_| outside())?;
@@ -244,7 +245,8 @@ fn header(
     let batch = arrow_ipc::RecordBatch::create(&mut builder, &batch);
     let header = match message.header_as_dictionary_batch() {
         Some(dictionary) => {
-            let (id, is_delta) = (dictionary.id(), dictionary.isDelta());
+            let id = dictionary.id();
+            let is_delta = dictionary.isDelta();
             let dictionary = arrow_ipc::DictionaryBatchArgs { id, data: Some(batch), isDelta: is_delta };
             arrow_ipc::DictionaryBatch::create(&mut builder, &dictionary).as_union_value()
         }

@@ -107,7 +107,8 @@ pub(crate) fn stream(batch: &RecordBatch, times: usize, codec: Option<Compressio
 /// The messages of a stream: a schema, a dictionary, rows.
 pub(crate) fn messages(batch: &RecordBatch, codec: Option<CompressionType>) -> Vec<Message> {
     let stream = Bytes::from(stream(batch, 1, codec));
-    let (mut messages, mut at) = (Vec::new(), 0);
+    let mut messages = Vec::new();
+    let mut at = 0;
     loop {
         let length = i32::from_le_bytes(stream[at + 4..at + 8].try_into().unwrap()) as usize;
         if length == 0 {

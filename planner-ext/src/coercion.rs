@@ -133,7 +133,8 @@ pub(crate) fn with_floats(expr: Expr, schema: &DFSchema) -> Result<Transformed<E
                 meet_in(std::iter::once(expr.as_mut()).chain(list).collect(), schema)
             }
             Expr::Case(Case { expr, when_then_expr, else_expr }) => {
-                let (mut asked, mut given) = (Vec::new(), Vec::new());
+                let mut asked = Vec::new();
+                let mut given = Vec::new();
                 for (when, then) in when_then_expr {
                     asked.push(when.as_mut());
                     given.push(then.as_mut());

@@ -79,7 +79,8 @@ impl DecimalExpr {
             Operator::Minus => powers().map(|(l, r)| Operation::Subtract(l, r)),
             _ => None,
         };
-        let (left, right) = (Arc::clone(expr.left()), Arc::clone(expr.right()));
+        let left = Arc::clone(expr.left());
+        let right = Arc::clone(expr.right());
         operation.map(|operation| Self { left, right, operation, precision, scale })
     }
 
@@ -93,7 +94,8 @@ impl DecimalExpr {
 
     /// In 64 bits; `None` when some result might not fit.
     fn narrow(&self, left: &ColumnarValue, right: &ColumnarValue) -> Option<Decimal128Array> {
-        let (left, right) = (Side::of(left)?, Side::of(right)?);
+        let left = Side::of(left)?;
+        let right = Side::of(right)?;
         match self.operation {
             Operation::Multiply => {
                 (left.bits() + right.bits() <= MOST_BITS).then(|| combine(&left, &right, |l, r| l * r))?
@@ -190,7 +192,8 @@ impl PhysicalExpr for DecimalExpr {
     }
 
     fn evaluate(&self, batch: &RecordBatch) -> Result<ColumnarValue> {
-        let (left, right) = (self.left.evaluate(batch)?, self.right.evaluate(batch)?);
+        let left = self.left.evaluate(batch)?;
+        let right = self.right.evaluate(batch)?;
         if let Some(result) = self.narrow(&left, &right) {
             let result = result.with_precision_and_scale(self.precision, self.scale)?;
             return Ok(ColumnarValue::Array(Arc::new(result) as ArrayRef));
@@ -312,7 +315,8 @@ mod tests {
             // Small and large values in turn: around the edge of 64 bits too.
             let scaled = |v: Option<i128>| v.map(|v| if bits > 64 { v << (shift.min(bits - 64)) } else { v >> (64 - bits) });
             let (l, r): (Vec<_>, Vec<_>) = rows.into_iter().map(|(l, r)| (scaled(l), scaled(r))).unzip();
-            let (l, r) = (decimals(l, 38, left_scale), decimals(r, 38, right_scale));
+            let l = decimals(l, 38, left_scale);
+            let r = decimals(r, 38, right_scale);
             let schema = Arc::new(Schema::new(vec![
                 Field::new("l", l.data_type().clone(), true),
                 Field::new("r", r.data_type().clone(), true),

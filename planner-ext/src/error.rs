@@ -390,7 +390,8 @@ mod tests {
             assert_eq!(Error::from(error).kind(), ErrorKind::InvalidArgument, "{text}");
         }
         for error in errors() {
-            let (text, shared) = (error.to_string(), DataFusionError::Shared(Arc::new(error)));
+            let text = error.to_string();
+            let shared = DataFusionError::Shared(Arc::new(error));
             assert_eq!(Error::from(shared).kind(), ErrorKind::InvalidArgument, "shared: {text}");
         }
     }

@@ -168,7 +168,8 @@ impl Client {
 
     /// DoPut with an upload that is encoded already.
     async fn put(&self, upload: Body) -> Result<DoPutUpdateResult, FlightError> {
-        let (channel, mut upload) = (self.channel.clone(), Some(upload));
+        let channel = self.channel.clone();
+        let mut upload = Some(upload);
         let service = service_fn(move |request: http::Request<Body>| {
             channel.clone().oneshot(request.map(|_| upload.take().unwrap_or_default()))
         });

@@ -126,7 +126,8 @@ fn file_access(config: &Config) -> FileAccess {
         None if config.password.is_some() => Vec::new(),
         None => vec![PathBuf::from("/")],
     };
-    let (read_roots, write_roots) = (roots(&config.files.read_roots), roots(&config.files.write_roots));
+    let read_roots = roots(&config.files.read_roots);
+    let write_roots = roots(&config.files.write_roots);
     let mut protected: Vec<PathBuf> = config.files.protected.as_deref().map_or_else(Vec::new, listed);
     protected.extend(config.tiers.nvm.path.as_deref().map(pool_file));
     FileAccess::new(read_roots, write_roots, protected)
@@ -168,7 +169,8 @@ fn store_options(config: &Config, plan: &MemoryPlan) -> StoreOptions {
     let tiering = &mut options.tiering;
     tiering.half_life_epochs = config.tiering.half_life;
     tiering.payback_epochs = config.tiering.payback_epochs;
-    let (epochs, factor) = (config.tiering.flip_back_epochs, config.tiering.flip_back_factor);
+    let epochs = config.tiering.flip_back_epochs;
+    let factor = config.tiering.flip_back_factor;
     tiering.hold = HoldOptions { epochs, factor };
     tiering.policy = config.tiering.policy;
     tiering.solver_deadline = config.tiering.solver_deadline.0;

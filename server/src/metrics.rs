@@ -206,7 +206,8 @@ pub fn tiers(out: &mut Exposition, store: &Store) {
     let infos = store.tier_infos();
     let kinds: Vec<String> = infos.iter().map(|t| t.kind.to_string()).collect();
     let labels = |i: usize| {
-        let (name, kind) = (infos.get(i).map_or("", |t| &t.name), kinds.get(i).map_or("", |k| k));
+        let name = infos.get(i).map_or("", |t| &t.name);
+        let kind = kinds.get(i).map_or("", |k| k);
         vec![("tier", name), ("kind", kind)]
     };
     let mut family = |name: &str, help: &str, value: fn(&terrace_tier_store::store::TierInfo) -> u64| {

@@ -219,7 +219,8 @@ fn line(rule: &Rule) -> String {
         }
     };
     if rule.overruled_bytes > 0 {
-        let (part, all) = (human_bytes(rule.overruled_bytes), human_bytes(rule.bytes));
+        let part = human_bytes(rule.overruled_bytes);
+        let all = human_bytes(rule.bytes);
         state.push_str(&format!("; a later rule holds for {part} of {all}"));
     }
     format!("{}  rule {}: {}\n    {state}", rule.table, rule.rule, rule.definition)

@@ -56,7 +56,8 @@ impl Server {
         let flight = listen(&network, &config.flight.addr, "flight.addr")?;
         let http = listen(&network, &config.http.addr, "http.addr")?;
         let instance = Instance::open(&config)?;
-        let (flight_addr, http_addr) = (local_addr(&flight)?, local_addr(&http)?);
+        let flight_addr = local_addr(&flight)?;
+        let http_addr = local_addr(&http)?;
         let mut server = Self {
             config,
             instance,
@@ -92,7 +93,8 @@ impl Server {
             prices_per_gb: self.config.tiers.prices_per_gb(),
         };
         let state = AppState::new(Arc::clone(self.engine()), service.metrics(), info);
-        let (stop_flight, stop_http) = (self.stop.clone(), self.stop.clone());
+        let stop_flight = self.stop.clone();
+        let stop_http = self.stop.clone();
         self.tasks.push(network.spawn(async move {
             if let Err(error) = service.serve(flight, stop_flight.cancelled_owned()).await {
                 tracing::error!(%error, "the Flight service ended");

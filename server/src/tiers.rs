@@ -144,7 +144,10 @@ pub fn run(options: &Options) -> Result<()> {
             let path = path.as_ref().map(std::path::absolute).transpose();
             let path = path.map_err(|e| Error::System(format!("cannot tell which path that is: {e}")))?;
             let name = name.clone();
-            let (emulated, capacity, budget, slow) = (*emulated, *capacity, *budget, *slow);
+            let emulated = *emulated;
+            let capacity = *capacity;
+            let budget = *budget;
+            let slow = *slow;
             let order = serde_json::to_value(TierOrder { name, path, emulated, capacity, budget, slow });
             let order = order.map_err(|e| Error::System(format!("cannot write the request: {e}")))?;
             show(output.server.request("POST", "/api/v1/tiers", Some(&order))?, output)

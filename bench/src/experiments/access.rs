@@ -168,7 +168,8 @@ fn under_pressure(
     in_memory: &InMemory,
     start: &impl Fn() -> Result<Sides>,
 ) -> Result<()> {
-    let (map, buffered) = (Way("map", "kept", 1, 1), Way("buffered", "kept", 1, 1));
+    let map = Way("map", "kept", 1, 1);
+    let buffered = Way("buffered", "kept", 1, 1);
     let engine = Way("engine", "kept", 1, DEPTH);
     let (ms, runs) = if bench.quick { (20, 1) } else { (200, RUNS) };
     let shares: &[u64] = if bench.quick { &[25] } else { &[80, 50, 25] };
@@ -182,7 +183,8 @@ fn under_pressure(
         let limits = json!({ "memory_limit_bytes": limit, "memory_share": share as f64 / 100.0 });
         for (pattern, block) in [(RANDOM, 4 * KIB), (SEQUENTIAL, 1 << 20)] {
             // The engine's own memory does not fit where the file is small.
-            let (label, ways) = (format!("{share} % memory, "), [map, buffered, engine]);
+            let label = format!("{share} % memory, ");
+            let ways = [map, buffered, engine];
             let ways = if bench.quick { &ways[..2] } else { &ways };
             let group = Group { label: &label, pattern, block, ways, ms, runs, limits: limits.clone() };
             measure(bench, &mut sides, &group, Some(in_memory))?;
@@ -246,7 +248,8 @@ fn measure(bench: &mut Bench, sides: &mut Sides, group: &Group<'_>, in_memory: O
         sides.ways.ask(&op(*way, ms / 8))?;
     }
     let rate = |sample: &Sample| sample.value("bytes") / sample.ms * 1e3;
-    let (mut raw, mut found) = (Vec::new(), vec![(Vec::new(), Vec::new(), Vec::new()); group.ways.len()]);
+    let mut raw = Vec::new();
+    let mut found = vec![(Vec::new(), Vec::new(), Vec::new()); group.ways.len()];
     while raw.len() < group.runs && bench.another(raw.len()) {
         let b = bench.ask(&mut sides.raw, &op(yardstick, ms))?;
         for (way, (ratios, rates, faults)) in group.ways.iter().zip(&mut found) {
@@ -262,7 +265,8 @@ fn measure(bench: &mut Bench, sides: &mut Sides, group: &Group<'_>, in_memory: O
     }
     for (way, (ratios, rates, faults)) in group.ways.iter().zip(&found) {
         let Way(method, state, threads, depth) = *way;
-        let (a, b) = (median(rates), median(&raw));
+        let a = median(rates);
+        let b = median(&raw);
         let mut params = json!({
             "method": method, "state": state, "pattern": pattern, "block_bytes": block, "threads": threads,
             "depth": depth, "mb_per_s_a": a / 1e6, "mb_per_s_b": b / 1e6, "reads_per_s_a": a / block as f64,
@@ -314,7 +318,8 @@ fn make_file(bench: &Bench) -> Result<(PathBuf, u64)> {
     let partial = path.with_extension("tmp");
     let failed = || Error::path("write", &partial);
     let mut file = File::create(&partial).map_err(failed())?;
-    let (mut rng, mut piece) = (StdRng::seed_from_u64(1), vec![0; 4 << 20]);
+    let mut rng = StdRng::seed_from_u64(1);
+    let mut piece = vec![0; 4 << 20];
     for _ in 0..bytes / piece.len() as u64 {
         rng.fill_bytes(&mut piece);
         file.write_all(&piece).map_err(failed())?;

@@ -33,7 +33,8 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     let filled = bench.ask(&mut child, "fill")?;
     round(bench, &mut child)?;
     let list: Vec<String> = shares.iter().map(ToString::to_string).collect();
-    let (mut hot, mut advices) = (Vec::new(), Vec::new());
+    let mut hot = Vec::new();
+    let mut advices = Vec::new();
     while bench.another(hot.len()) {
         child.ask("mark")?;
         hot.push(round(bench, &mut child)?);

@@ -84,7 +84,8 @@ fn draw(bench: &mut Bench, nvm: bool, curves: Vec<(&str, Vec<(f64, f64)>)>) {
         true => series.push(Series::reported("the same, by chance (sketch)", THESIS_BY_CHANCE.to_vec())),
         false => series.push(Series::reported("BTW 2023, TPC-DS, SSD", vec![BTW])),
     }
-    let (x, y) = (Axis::linear("% of all bytes in DRAM"), Axis::linear("time of 22 queries / all in DRAM"));
+    let x = Axis::linear("% of all bytes in DRAM");
+    let y = Axis::linear("time of 22 queries / all in DRAM");
     let rest = if nvm { "emulated NVM" } else { "SSD" };
     let title = format!("TPC-H, the rest on {rest}, by policy (compare Dreseler 2021, figures 7.3 to 7.5)");
     bench.draw(&title, plot::svg(&x, &y, &series));

@@ -174,8 +174,10 @@ impl Measured {
     fn print(&self, rounds: usize) {
         let label = format!("{:.0} %", self.share * 100.0);
         for (side, name) in NAMES.into_iter().enumerate() {
-            let (ms, cold) = (self.ms(side), self.cold_mb(side));
-            let (to_memory, to_views) = (ms / self.ms(MEMORY), ms / self.ms(MEMORY_VIEWS));
+            let ms = self.ms(side);
+            let cold = self.cold_mb(side);
+            let to_memory = ms / self.ms(MEMORY);
+            let to_views = ms / self.ms(MEMORY_VIEWS);
             let per_round = ms / rounds as f64;
             println!("  {label:<10}{name:<24}{per_round:>12.1}{to_memory:>12.3}{to_views:>12.3}{cold:>12.1}");
         }
@@ -185,7 +187,8 @@ impl Measured {
 /// Lets the tiered sides place by one measurement, then measures all in turn. Fails where two sides answer differently, where
 /// one that holds everything in memory reads from disk, and where views serve other queries than those for hot lines only.
 fn measure(bench: &mut Bench, all: &mut [Contender; 4], (hot, dram, share): (f64, Dram, f64)) -> Result<Measured> {
-    let (rounds, seed) = (rounds(bench), bench.seed * 1000);
+    let rounds = rounds(bench);
+    let seed = bench.seed * 1000;
     let op = |number: usize| format!("rounds {share} {rounds} {}", seed + number as u64);
     let mut measured = Measured { share, dram, dram_bytes: 0.0, samples: Default::default() };
     for one in all.iter_mut() {
@@ -200,10 +203,12 @@ fn measure(bench: &mut Bench, all: &mut [Contender; 4], (hot, dram, share): (f64
     let mut round = 0;
     while bench.another(round) {
         round += 1;
-        let (op, mut first) = (op(round), None);
+        let op = op(round);
+        let mut first = None;
         for (one, samples) in all.iter_mut().zip(&mut measured.samples) {
             let sample = bench.ask(&mut one.child, &op)?;
-            let (name, answer) = (one.child.name(), (sample.value("rows"), sample.value("digest")));
+            let name = one.child.name();
+            let answer = (sample.value("rows"), sample.value("digest"));
             let expected = *first.get_or_insert(answer);
             if answer != expected {
                 return Err(Error::failed(format!("{name}, '{op}': answers {answer:?}, others {expected:?}")));
@@ -212,7 +217,8 @@ fn measure(bench: &mut Bench, all: &mut [Contender; 4], (hot, dram, share): (f64
             if !one.tiered && cold > 0.0 {
                 return Err(Error::failed(format!("{name}, '{op}': {cold} bytes were read from disk")));
             }
-            let (hits, hot) = (sample.value("views_hits"), sample.value("hot_queries"));
+            let hits = sample.value("views_hits");
+            let hot = sample.value("hot_queries");
             if hits != if one.views.is_some() { hot } else { 0.0 } {
                 let what = format!("{name}, '{op}': views served {hits} of {hot} queries for hot lines");
                 return Err(Error::failed(what));
@@ -323,7 +329,8 @@ fn draw(bench: &mut Bench, (hot, dram): (f64, Dram), measured: &[Measured], [mos
     let paper = format!("tiered, views: {least} to {most} (paper)");
     let paper = Series::reported(&paper, vec![(SHARES[0] * 100.0, most), (SHARES[3] * 100.0, least)]);
     let series: Vec<Series> = ours.chain([paper]).collect();
-    let (x, y) = (Axis::linear("% of the queries ask for hot lines only"), Axis::linear("time / all in memory, views"));
+    let x = Axis::linear("% of the queries ask for hot lines only");
+    let y = Axis::linear("time / all in memory, views");
     let title = format!(
         "ORDER_LINE of CH-benCHmark, {:.0} % hot, {:.0} % in DRAM (compare Meyer et al. 2015, figure 6; which share has which of \
          the paper's factors is a guess)",

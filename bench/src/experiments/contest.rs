@@ -68,7 +68,8 @@ pub fn measure(bench: &mut Bench, all: &mut [Contender], requests: &[String], sh
                     None => rows.push(sample.value("rows")),
                     Some(known) if *known == sample.value("rows") => {}
                     Some(known) => {
-                        let (policy, rows) = (one.policy.name(), sample.value("rows"));
+                        let policy = one.policy.name();
+                        let rows = sample.value("rows");
                         return Err(Error::failed(format!("{policy}: {rows} rows, {known} elsewhere: {request}")));
                     }
                 }

@@ -70,7 +70,8 @@ fn times(bench: &mut Bench, ours: &Path, twin: &Path) -> Result<()> {
         child.ask("place 1")?;
         Ok::<_, Error>(child)
     };
-    let (mut on, mut off) = (start(NAMES.0, ours, &stores.0)?, start(NAMES.1, twin, &stores.1)?);
+    let mut on = start(NAMES.0, ours, &stores.0)?;
+    let mut off = start(NAMES.1, twin, &stores.1)?;
     let rounds = queries::rounds(bench, &mut on, &mut off)?;
     queries::check_resident(&rounds, |(a, _)| a)?;
     queries::check_resident(&rounds, |(_, b)| b)?;
@@ -98,7 +99,8 @@ fn draw(bench: &mut Bench, rounds: &queries::Rounds) {
         Series::reported("full counters (thesis)", points(&THESIS)),
         Series::reported("not atomic (thesis)", points(&THESIS_NOT_ATOMIC)),
     ];
-    let (x, y) = (Axis::linear("query of TPC-H"), Axis::linear("% longer with counters"));
+    let x = Axis::linear("query of TPC-H");
+    let y = Axis::linear("% longer with counters");
     bench.draw("What counters cost (compare Dreseler 2021, table 6.2)", plot::svg(&x, &y, &series));
 }
 
@@ -118,7 +120,8 @@ fn twin(ours: &Path) -> Result<PathBuf> {
 /// Instructions of the measured part of the scan.
 fn instructions(bench: &mut Bench, name: &str, program: &Path, op: &str) -> Result<f64> {
     let folder = bench.scratch("callgrind");
-    let (store, out) = (folder.join("store"), folder.join("out"));
+    let store = folder.join("store");
+    let out = folder.join("out");
     std::fs::create_dir_all(&folder).map_err(Error::path("create", &folder))?;
     let mut command = Command::new("valgrind");
     command

@@ -109,11 +109,15 @@ fn run(bench: &mut Bench, suite: &Suite) -> Result<()> {
 fn measure(bench: &mut Bench, suite: &Suite, (tiered, dram): (&mut Child, &mut Child), share: f64) -> Result<Budget> {
     let mut budget = Budget { share, geomeans: Vec::new(), sums: Vec::new(), cold_bytes: 0.0 };
     while bench.another(budget.geomeans.len()) {
-        let (mut ratios, mut sums, mut cold_bytes) = (Vec::new(), (0.0, 0.0), 0.0);
+        let mut ratios = Vec::new();
+        let mut sums = (0.0, 0.0);
+        let mut cold_bytes = 0.0;
         for query in &suite.queries {
-            let (a, b) = (bench.ask(tiered, query)?, bench.ask(dram, query)?);
+            let a = bench.ask(tiered, query)?;
+            let b = bench.ask(dram, query)?;
             if a.value("rows") != b.value("rows") {
-                let (a, b) = (a.value("rows"), b.value("rows"));
+                let a = a.value("rows");
+                let b = b.value("rows");
                 return Err(Error::failed(format!("at a share of {share} {a} rows, in DRAM {b}: {query}")));
             }
             if b.value("cold_bytes") > 0.0 {
@@ -173,7 +177,8 @@ fn draw(bench: &mut Bench, suite: &Suite, budgets: &[Budget]) {
         Series::reported("BTW 2023, TPC-DS, SSD", vec![(BTW_SHARE * 100.0, BTW_TIME)]),
         Series::reported("Dreseler 2021, TPC-H, NVM", vec![(0.0, 1.42), (10.0, 1.116)]),
     ];
-    let (x, y) = (Axis::linear("% of all bytes in DRAM"), Axis::linear("time / all in DRAM"));
+    let x = Axis::linear("% of all bytes in DRAM");
+    let y = Axis::linear("time / all in DRAM");
     bench.draw(&format!("{}: time by budget of DRAM", suite.name), plot::svg(&x, &y, &series));
 }
 

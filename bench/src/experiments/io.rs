@@ -40,16 +40,20 @@ pub fn scan(bench: &mut Bench, scale: f64, slowed: Option<&Slowed<'_>>) -> Resul
     let table = scan.ask("table lineitem")?;
     let folder = data.store().join("ssd").join(format!("t{}", table.value("id")));
     let mut raw = Child::start("raw io_uring", &SideSpec::Device { folder })?;
-    let (query, read) = ("sql SELECT * FROM lineitem", "sequential 1048576 8");
+    let query = "sql SELECT * FROM lineitem";
+    let read = "sequential 1048576 8";
     scan.ask(query)?;
     raw.ask(read)?;
     for side in [&scan, &raw] {
         slowed.map_or(Ok(()), |slowed| slowed.limit.add(side.id()))?;
     }
     let runs = slowed.map_or(usize::MAX, |slowed| slowed.runs);
-    let (mut ratios, mut ours, mut device) = (Vec::new(), Vec::new(), Vec::new());
+    let mut ratios = Vec::new();
+    let mut ours = Vec::new();
+    let mut device = Vec::new();
     while ratios.len() < runs && bench.another(ratios.len()) {
-        let (a, b) = (bench.ask(&mut scan, query)?, bench.ask(&mut raw, read)?);
+        let a = bench.ask(&mut scan, query)?;
+        let b = bench.ask(&mut raw, read)?;
         if a.value("cold_bytes") < table.value("bytes") * 0.99 {
             return Err(Error::failed("the scan did not read the whole table from disk"));
         }
@@ -86,9 +90,12 @@ pub fn point_reads(bench: &mut Bench) -> Result<()> {
         let op = format!("random {block} {depth} {count}");
         engine.ask(&op)?;
         raw.ask(&op)?;
-        let (mut ratios, mut a_rate, mut b_rate) = (Vec::new(), Vec::new(), Vec::new());
+        let mut ratios = Vec::new();
+        let mut a_rate = Vec::new();
+        let mut b_rate = Vec::new();
         while bench.another(ratios.len()) {
-            let (a, b) = (bench.ask(&mut engine, &op)?, bench.ask(&mut raw, &op)?);
+            let a = bench.ask(&mut engine, &op)?;
+            let b = bench.ask(&mut raw, &op)?;
             ratios.push(b.ms / a.ms);
             a_rate.push(a.value("reads") / a.ms * 1e3);
             b_rate.push(b.value("reads") / b.ms * 1e3);

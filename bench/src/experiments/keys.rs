@@ -12,7 +12,8 @@ use crate::statistics::median;
 /// Rising keys meet no chunk, so that little is to be compared; random ones meet all of them.
 pub fn run(bench: &mut Bench) -> Result<()> {
     let scale = bench.scale.unwrap_or(if bench.quick { 0.02 } else { 1.0 });
-    let (many, some) = ((10e6 * scale) as u64, (1e6 * scale) as u64);
+    let many = (10e6 * scale) as u64;
+    let some = (1e6 * scale) as u64;
     for (order, random, cold) in [("rising", false, false), ("random", true, false), ("random, on disk", true, true)] {
         let folder = StoreClone::empty(bench.scratch("keys"))?;
         let side = |name: &'static str, enforced: bool| {
@@ -44,9 +45,12 @@ fn compare(
     runs: usize,
     random: bool,
 ) -> Result<()> {
-    let (mut ratios, mut a_rate, mut b_rate) = (Vec::new(), Vec::new(), Vec::new());
+    let mut ratios = Vec::new();
+    let mut a_rate = Vec::new();
+    let mut b_rate = Vec::new();
     while ratios.len() < runs && bench.another(ratios.len()) {
-        let (a, b) = (bench.ask(&mut sides.0, op)?, bench.ask(&mut sides.1, op)?);
+        let a = bench.ask(&mut sides.0, op)?;
+        let b = bench.ask(&mut sides.1, op)?;
         let rates = (a.value("rows") / a.ms * 1e3, b.value("rows") / b.ms * 1e3);
         ratios.push(rates.0 / rates.1);
         a_rate.push(rates.0);

@@ -74,7 +74,8 @@ fn pairs(bench: &mut Bench, scale: f64) -> Result<()> {
     let mut device = Child::start(DEVICE, &SideSpec::Device { folder })?;
     let mut copy = Child::start(MEMCPY, &SideSpec::Copy { threads: bench.threads })?;
     let read = "sequential 1048576 8";
-    let (copied, copied_new) = (format!("copy {}", bench.threads), format!("copy-new {}", bench.threads));
+    let copied = format!("copy {}", bench.threads);
+    let copied_new = format!("copy-new {}", bench.threads);
     device.ask(read)?;
     copy.ask(&copied)?;
     copy.ask(&copied_new)?;
@@ -152,7 +153,8 @@ fn noticed(bench: &mut Bench, mut side: Placed, scale: f64) -> Result<()> {
     side.child.ask("place 1")?;
     let latency = format!("latency {queries}");
     side.child.ask(&latency)?;
-    let (mut ratios, mut medians) = (Vec::new(), Vec::new());
+    let mut ratios = Vec::new();
+    let mut medians = Vec::new();
     let mut params = json!({});
     while bench.another(ratios.len()) {
         let sample = bench.ask(&mut side.child, &latency)?;

@@ -73,7 +73,8 @@ fn one(bench: &mut Bench, disk: &str, limit: Option<&Cgroup>) -> Result<()> {
         for (gap, (times, bytes)) in gaps.iter().zip(&mut found) {
             side.ask(&format!("gap {gap}"))?;
             let sample = bench.ask(&mut side, &query)?;
-            let (seen, first) = (sample.value("rows"), *rows.get_or_insert(sample.value("rows")));
+            let seen = sample.value("rows");
+            let first = *rows.get_or_insert(sample.value("rows"));
             if seen != first {
                 return Err(Error::failed(format!("with a gap of {gap} there are {seen} rows, else {first}: {query}")));
             }
@@ -96,7 +97,8 @@ fn one(bench: &mut Bench, disk: &str, limit: Option<&Cgroup>) -> Result<()> {
         Series::measured("always the same", points),
         Series::measured("as measured of the device", auto.into_iter().collect()),
     ];
-    let (x, y) = (Axis::logarithmic("longest hole that is read through, KiB (none: 4)"), Axis::linear("ms"));
+    let x = Axis::logarithmic("longest hole that is read through, KiB (none: 4)");
+    let y = Axis::linear("ms");
     bench.draw(
         &format!("Scattered rows, disk {disk} (Ma et al. 2016: SSD 16 KiB, arm 1024 KiB)"),
         plot::svg(&x, &y, &series),
@@ -129,7 +131,8 @@ fn add(bench: &mut Bench, (disk, scale, measured): (&str, f64, u64), gaps: &[u64
 
 /// Sums three columns of the lines of some parts, which lie scattered.
 fn query(random: &mut StdRng, scale: f64) -> String {
-    let (count, parts) = ((PARTS_PER_SCALE * scale.min(1.0)).max(1.0) as u64, (PARTS * scale) as u64);
+    let count = (PARTS_PER_SCALE * scale.min(1.0)).max(1.0) as u64;
+    let parts = (PARTS * scale) as u64;
     let first = random.random_range(1..parts.saturating_sub(count).max(2));
     format!(
         "sql SELECT count(*), sum(l_suppkey), sum(l_extendedprice), sum(l_orderkey) FROM lineitem \

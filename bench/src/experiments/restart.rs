@@ -31,7 +31,8 @@ struct Side {
 pub fn run(bench: &mut Bench) -> Result<()> {
     let large = bench.scale.unwrap_or(if bench.quick { 0.1 } else { 10.0 });
     let small = large / 10.0;
-    let (a, b) = (Side::heated(bench, large)?, Side::heated(bench, small)?);
+    let a = Side::heated(bench, large)?;
+    let b = Side::heated(bench, small)?;
     let (mut first, mut back): ([Vec<f64>; 2], [Vec<f64>; 2]) = Default::default();
     while bench.another(first[0].len()) {
         for (at, side) in [&a, &b].into_iter().enumerate() {
@@ -99,7 +100,8 @@ impl Side {
         let first_ms = ms();
         while server.placed_bytes("dram")? < BACK * self.hot_bytes {
             if start.elapsed() > LIMIT {
-                let (name, seconds) = (&self.name, LIMIT.as_secs());
+                let name = &self.name;
+                let seconds = LIMIT.as_secs();
                 return Err(Error::failed(format!("{name}: the hot set was not back within {seconds} s")));
             }
             std::thread::sleep(NAP);

@@ -83,7 +83,8 @@ fn compare(
     for peer in &mut *peers {
         peer.ask(op)?;
     }
-    let (mut samples, mut others) = (Vec::new(), vec![Vec::new(); peers.len()]);
+    let mut samples = Vec::new();
+    let mut others = vec![Vec::new(); peers.len()];
     while bench.another(samples.len()) {
         samples.push(bench.ask(ours, op)?);
         for (peer, of_peer) in peers.iter_mut().zip(&mut others) {

@@ -38,7 +38,8 @@ pub fn run(bench: &mut Bench) -> Result<()> {
         );
         let mut all: Vec<(PolicyKind, Vec<f64>)> = Vec::new();
         for policy in PolicyKind::ALL {
-            let (mut ratios, mut seed) = (Vec::new(), 0);
+            let mut ratios = Vec::new();
+            let mut seed = 0;
             while bench.another(ratios.len()) {
                 seed += 1;
                 let course = Course::new(scenario, seed, epochs).map_err(fault)?;

@@ -18,7 +18,8 @@ pub fn run(bench: &mut Bench) -> Result<()> {
         let mut child = Child::start("solver", &SideSpec::Solver { segments })?;
         for (op, time) in ops {
             child.ask(op)?;
-            let (mut times, mut gaps) = (Vec::new(), Vec::new());
+            let mut times = Vec::new();
+            let mut gaps = Vec::new();
             while bench.another(times.len()) {
                 let sample = bench.ask(&mut child, op)?;
                 times.push(sample.ms);

@@ -49,7 +49,8 @@ fn one(bench: &mut Bench, name: &str, problem: Problem) -> Result<()> {
     // The first answer pays for memory.
     child.ask("greedy")?;
     let mut bound_us = f64::NEG_INFINITY;
-    let (mut ours, mut greedy) = (Vec::new(), Vec::new());
+    let mut ours = Vec::new();
+    let mut greedy = Vec::new();
     let mut usual: Vec<Sample> = Vec::new();
     for (evaluations, nodes) in EFFORTS {
         let mut samples = Vec::new();
@@ -142,6 +143,7 @@ fn draw(bench: &mut Bench, name: &str, methods: &[Method], gap: impl Fn(f64) -> 
         series.push(Series::reported("or-tools (Dreseler 2021)", vec![(1.0, 0.2), (1e6, 0.15)]));
         series.push(Series::reported("CPLEX (Dreseler 2021)", vec![(464.0, 1.0)]));
     }
-    let (x, y) = (Axis::logarithmic("ms"), Axis::logarithmic("gap to the best bound, %"));
+    let x = Axis::logarithmic("ms");
+    let y = Axis::logarithmic("gap to the best bound, %");
     bench.draw(&format!("{name}: gap by time (compare Dreseler 2021, figure 7.7)"), plot::svg(&x, &y, &series));
 }

@@ -110,6 +110,7 @@ fn draw(bench: &mut Bench, curves: Vec<(&str, Vec<(f64, f64)>)>) {
     });
     let measured = curves.iter().map(|(name, curve)| Series::measured(name, curve.clone()));
     let series: Vec<Series> = measured.chain(thesis).collect();
-    let (x, y) = (Axis::linear("% of all bytes in DRAM"), Axis::linear("mean latency / all in DRAM"));
+    let x = Axis::linear("% of all bytes in DRAM");
+    let y = Axis::linear("mean latency / all in DRAM");
     bench.draw("Ten tenants with binomial shares (compare Dreseler 2021, figure 7.6)", plot::svg(&x, &y, &series));
 }

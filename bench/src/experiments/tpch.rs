@@ -47,7 +47,8 @@ fn storage(bench: &mut Bench, scale: f64, ours: &mut Child, peer: &mut Child) ->
     bench.ask(ours, "place 1")?;
     let rounds = queries::leaf_rounds(bench, ours, peer)?;
     queries::check_resident(&rounds, |(a, _)| a)?;
-    let (mean, each) = (Target::below(THESIS_ABSTRACTION, 1.0), Target::below(1.1, 1.0));
+    let mean = Target::below(THESIS_ABSTRACTION, 1.0);
+    let each = Target::below(1.1, 1.0);
     let sides = ("Terrace's storage, equal plans", "MemTable, equal plans");
     let params = json!({ "scale": scale, "threads": bench.threads, "batch_rows": 8192 });
     queries::add_rows(bench, &Summary { sides, label: "storage ", mean, each, params }, &rounds, |a, b| a.ms / b.ms);

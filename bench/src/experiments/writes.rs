@@ -29,7 +29,8 @@ pub fn ingest(bench: &mut Bench) -> Result<()> {
     let mut raw = Child::start(RAW, &SideSpec::Disk { folder: folder.path() })?;
     // A tenth of the bytes, as in the other experiments.
     let dram = (100e6 * scale).floor();
-    let (query, ingest) = (format!("memory.query={QUERY_BYTES}"), format!("memory.ingest={INGEST_BYTES}"));
+    let query = format!("memory.query={QUERY_BYTES}");
+    let ingest = format!("memory.ingest={INGEST_BYTES}");
     let store = folder.path().join("store");
     let arguments =
         ["--set", &query, "--set", &ingest, "--set", "tiering.enabled=false", "--dram-budget", &dram.to_string()];
@@ -40,8 +41,11 @@ pub fn ingest(bench: &mut Bench) -> Result<()> {
     client.ask("ingest warm")?;
     let stored = folder_bytes(&store.join("ssd"))? as f64;
     client.ask("update DROP TABLE warm")?;
-    let (mut sent, mut kept) = ((Vec::new(), Vec::new()), Vec::new());
-    let (mut a_rate, mut rows_rate, mut sent_bytes) = (Vec::new(), Vec::new(), 0.0);
+    let mut sent = (Vec::new(), Vec::new());
+    let mut kept = Vec::new();
+    let mut a_rate = Vec::new();
+    let mut rows_rate = Vec::new();
+    let mut sent_bytes = 0.0;
     while bench.another(kept.len()) {
         let a = bench.ask(&mut client, &format!("ingest t{}", kept.len()))?;
         client.ask(&format!("update DROP TABLE t{}", kept.len()))?;
@@ -86,7 +90,9 @@ pub fn insert_rates(bench: &mut Bench) -> Result<()> {
     let ms = if bench.quick { 80 } else { 1000 };
     for count in [1, 100, 10_000] {
         for writers in [1, 4, 16] {
-            let (mut ratios, mut a_rate, mut b_rate) = (Vec::new(), Vec::new(), Vec::new());
+            let mut ratios = Vec::new();
+            let mut a_rate = Vec::new();
+            let mut b_rate = Vec::new();
             while bench.another(ratios.len()) {
                 let a = bench.ask(&mut store, &format!("insert {count} {writers} {ms}"))?;
                 let b = bench.ask(&mut raw, &format!("inserts {ms}"))?;
@@ -155,11 +161,14 @@ fn compare_scans(
     (what, target): (&str, Target),
     mut params: serde_json::Value,
 ) -> Result<()> {
-    let (mut ratios, mut a_ms, mut b_ms) = (Vec::new(), Vec::new(), Vec::new());
+    let mut ratios = Vec::new();
+    let mut a_ms = Vec::new();
+    let mut b_ms = Vec::new();
     sides.0.ask(SCAN)?;
     sides.1.ask(SCAN)?;
     while bench.another(ratios.len()) {
-        let (a, b) = (bench.ask(sides.0, SCAN)?, bench.ask(sides.1, SCAN)?);
+        let a = bench.ask(sides.0, SCAN)?;
+        let b = bench.ask(sides.1, SCAN)?;
         if a.value("cold_bytes") + b.value("cold_bytes") > 0.0 {
             return Err(Error::failed("a side that should hold all in memory read from disk while it was measured"));
         }
@@ -183,7 +192,9 @@ pub fn compaction(bench: &mut Bench) -> Result<()> {
     let data = bench.dataset(scale)?;
     let folder = StoreClone::empty(bench.scratch("compaction"))?;
     let mut raw = Child::start(RAW, &SideSpec::Disk { folder: folder.path() })?;
-    let (mut ratios, mut a_rate, mut b_rate) = (Vec::new(), Vec::new(), Vec::new());
+    let mut ratios = Vec::new();
+    let mut a_rate = Vec::new();
+    let mut b_rate = Vec::new();
     while bench.another(ratios.len()) {
         let store = data.clone_store()?;
         let spec = SideSpec::terrace(store.path(), bench.threads);
@@ -208,9 +219,11 @@ pub fn compaction(bench: &mut Bench) -> Result<()> {
 fn amplification(bench: &mut Bench, folder: &StoreClone) -> Result<()> {
     let spec = SideSpec::Writer { store: folder.path().join("store"), stream: true };
     let mut side = Child::start("bytes of chunk files written", &spec)?;
-    let (rows_per_s, ms) = (20_000, if bench.quick { 1200 } else { 20_000 });
+    let rows_per_s = 20_000;
+    let ms = if bench.quick { 1200 } else { 20_000 };
     let sample = bench.ask(&mut side, &format!("stream {rows_per_s} {ms}"))?;
-    let (written, live) = (sample.value("written_bytes"), sample.value("live_bytes"));
+    let written = sample.value("written_bytes");
+    let live = sample.value("live_bytes");
     if sample.value("compactions") == 0.0 || live == 0.0 {
         return Err(Error::failed("the stream ended without a compaction"));
     }

@@ -44,9 +44,12 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     let mut ours = start("Terrace over ADBC", Some(server.url()))?;
     let mut peer = start("DuckDB in process, in memory", None)?;
     for (name, about) in WORKLOADS {
-        let (mut ratios, mut a_rate, mut b_rate) = (Vec::new(), Vec::new(), Vec::new());
+        let mut ratios = Vec::new();
+        let mut a_rate = Vec::new();
+        let mut b_rate = Vec::new();
         while bench.another(ratios.len()) {
-            let (a, b) = (bench.ask(&mut ours, name)?, bench.ask(&mut peer, name)?);
+            let a = bench.ask(&mut ours, name)?;
+            let b = bench.ask(&mut peer, name)?;
             if a.value("rows") != b.value("rows") {
                 let rows = (a.value("rows"), b.value("rows"));
                 return Err(Error::failed(format!(
@@ -70,7 +73,8 @@ pub fn run(bench: &mut Bench) -> Result<()> {
             }),
         });
     }
-    let (a, b) = (ours.ask("digest")?, peer.ask("digest")?);
+    let a = ours.ask("digest")?;
+    let b = peer.ask("digest")?;
     if a.values != b.values {
         return Err(Error::failed(format!("the tables differ at the end: {:?} and {:?}", a.values, b.values)));
     }
@@ -115,9 +119,12 @@ pub fn merge(bench: &mut Bench) -> Result<()> {
         for (side, _) in &mut sides {
             side.ask(&format!("round {operations}"))?;
         }
-        let (mut ratios, mut rates, mut cold) = ([const { Vec::new() }; 2], [const { Vec::new() }; 3], [0.0; 3]);
+        let mut ratios = [const { Vec::new() }; 2];
+        let mut rates = [const { Vec::new() }; 3];
+        let mut cold = [0.0; 3];
         while bench.another(rates[0].len()) {
-            let (mut ms, mut rows) = (Vec::new(), Vec::new());
+            let mut ms = Vec::new();
+            let mut rows = Vec::new();
             for (((side, _), rates), cold) in sides.iter_mut().zip(&mut rates).zip(&mut cold) {
                 if name == "moving" {
                     side.ask("move")?;
@@ -152,12 +159,15 @@ pub fn merge(bench: &mut Bench) -> Result<()> {
                 "operations_per_s_a": rate[0], "operations_per_s_b": rate[peer],
                 "cold_bytes_a": cold[0], "cold_bytes_b": cold[peer],
             });
-            let (sides, target) = ((MERGES[0].0, MERGES[peer].0), Target::above(1.0, 1.1));
+            let sides = (MERGES[0].0, MERGES[peer].0);
+            let target = Target::above(1.0, 1.1);
             bench.add(Finding { sides, what: &what, values, target, params });
         }
         let digests = sides.each_mut().map(|(side, _)| side.ask("digest"));
         let [a, b, c] = digests;
-        let (a, b, c) = (a?.values, b?.values, c?.values);
+        let a = a?.values;
+        let b = b?.values;
+        let c = c?.values;
         let same = |other: &std::collections::BTreeMap<String, f64>| other.get("digest") == a.get("digest");
         if !same(&b) || !same(&c) {
             return Err(Error::failed(format!("{name}: the tables differ at the end: {a:?}, {b:?}, {c:?}")));

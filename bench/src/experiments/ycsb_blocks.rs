@@ -82,7 +82,9 @@ fn one_disk(bench: &mut Bench, disk: &str, limit: Option<&Cgroup>) -> Result<()>
     let all = measure(bench, disk, &kinds, limit)?;
     println!("  {disk}{:<47}{:>12}{:>14}{:>16}", "", "KiB/column", "operations/s", "cold KB/op");
     for one in &all {
-        let (kib, rate, cold) = (block_kib(one.kind.chunk_rows), median(&one.rates), median(&one.cold_bytes) / 1e3);
+        let kib = block_kib(one.kind.chunk_rows);
+        let rate = median(&one.rates);
+        let cold = median(&one.cold_bytes) / 1e3;
         println!("  {:<50}{kib:>12.0}{rate:>14.0}{cold:>16.1}", one.kind.name);
     }
     draw(bench, disk, &all);
@@ -113,7 +115,8 @@ fn measure(bench: &mut Bench, disk: &str, kinds: &[Kind], limit: Option<&Cgroup>
             let sample = bench.ask(&mut one.child, &format!("round {operations}"))?;
             one.rates.push(sample.value("operations") / sample.ms * 1e3);
             one.cold_bytes.push(sample.value("cold_bytes") / sample.value("operations"));
-            let (seen, first) = (sample.value("rows"), *rows.get_or_insert(sample.value("rows")));
+            let seen = sample.value("rows");
+            let first = *rows.get_or_insert(sample.value("rows"));
             if seen != first {
                 return Err(Error::failed(format!("{disk}, {}: {seen} rows, others {first}", one.kind.name)));
             }
@@ -144,7 +147,8 @@ fn draw(bench: &mut Bench, disk: &str, all: &[Contender]) {
         Series::measured("operations/s", points),
         Series::reported(&format!("best for {} (Ma 2016)", best.1), vec![(best.0, floor)]),
     ];
-    let (x, y) = (Axis::logarithmic("KiB of a column that a cold record brings along"), Axis::linear("operations/s"));
+    let x = Axis::logarithmic("KiB of a column that a cold record brings along");
+    let y = Axis::linear("operations/s");
     bench.draw(&format!("YCSB 90/10 by block size, {disk} (compare Ma et al. 2016)"), plot::svg(&x, &y, &series));
     let generic = all.iter().find(|one| one.kind.merge == MergeKind::Always).map(|one| median(&one.rates));
     let bars: Vec<Bar> = all
@@ -165,10 +169,11 @@ fn add(bench: &mut Bench, disk: &str, all: &[Contender]) {
         all.iter()
             .find(|one| one.kind.chunk_rows == chunk_rows && one.kind.blocking == blocking && one.kind.merge == merge)
     };
-    let (uring, threads) =
-        (find(CHUNK_ROWS, false, MergeKind::Selective), find(CHUNK_ROWS, true, MergeKind::Selective));
+    let uring = find(CHUNK_ROWS, false, MergeKind::Selective);
+    let threads = find(CHUNK_ROWS, true, MergeKind::Selective);
     let small = find(SMALL, false, MergeKind::Selective).or(uring);
-    let (large, generic) = (find(LARGE, false, MergeKind::Selective), find(LARGE, true, MergeKind::Always));
+    let large = find(LARGE, false, MergeKind::Selective);
+    let generic = find(LARGE, true, MergeKind::Always);
     let open = Target::OPEN;
     let tuned = Target::above(1.0, PAPER_TUNED.0);
     let pairs = [

@@ -150,7 +150,8 @@ impl Access {
         let block = request.block as u64;
         let seed = request.random.then_some(self.passes);
         let order = Order { block, blocks: self.bytes / block, seed };
-        let (threads, again) = (request.threads as u64, request.state != "cold");
+        let threads = request.threads as u64;
+        let again = request.state != "cold";
         let first = if request.random || !again { 0 } else { self.cursor };
         let faults = major_faults();
         let start = Instant::now();
@@ -187,7 +188,9 @@ impl<'a> Request<'a> {
             && ["cold", "warm", "kept"].contains(state)
             && ["random", "sequential"].contains(pattern);
         let positive = |text: &str| text.parse::<usize>().ok().filter(|n| *n > 0);
-        let (block, threads, depth) = (positive(block)?, positive(threads)?, positive(depth)?);
+        let block = positive(block)?;
+        let threads = positive(threads)?;
+        let depth = positive(depth)?;
         let random = *pattern == "random";
         known.then_some(Self { method, state, random, block, threads, depth, ms: ms.parse().ok()? })
     }

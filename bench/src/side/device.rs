@@ -114,7 +114,9 @@ impl Device {
         let files = self.files.iter().map(open).collect::<Result<Vec<File>>>()?;
         let count = buffers.len();
         let mut ring = IoUring::new(depth as u32).map_err(Error::io("io_uring is not available"))?;
-        let (mut free, mut waiting, mut bytes) = ((0..count).collect::<VecDeque<_>>(), reads.iter(), 0);
+        let mut free = (0..count).collect::<VecDeque<_>>();
+        let mut waiting = reads.iter();
+        let mut bytes = 0;
         loop {
             while count - free.len() < depth {
                 let Some((file, offset, len)) = waiting.next() else { break };

@@ -39,7 +39,8 @@ impl Disk {
     /// Writes `bytes`, up to whole pages, and one fsync; the faster of two ways.
     fn write(&self, bytes: usize) -> Result<Sample> {
         let bytes = bytes.next_multiple_of(PAGE_BYTES);
-        let (cached, direct) = (self.write_with(bytes, 0)?, self.write_with(bytes, libc::O_DIRECT)?);
+        let cached = self.write_with(bytes, 0)?;
+        let direct = self.write_with(bytes, libc::O_DIRECT)?;
         let sample = Sample::new(cached.min(direct)).with("bytes", bytes as f64);
         Ok(sample.with("cached_ms", cached).with("direct_ms", direct))
     }
@@ -67,7 +68,8 @@ impl Disk {
         let failed = || Error::path("write", &self.file);
         let page = self.block.as_slice().get(..PAGE_BYTES).unwrap_or_default();
         let mut file = File::create(&self.file).map_err(failed())?;
-        let (start, mut inserts) = (Instant::now(), 0.0);
+        let start = Instant::now();
+        let mut inserts = 0.0;
         while start.elapsed() < duration {
             file.write_all(page).and_then(|()| file.sync_all()).map_err(failed())?;
             inserts += 1.0;

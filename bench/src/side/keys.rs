@@ -57,7 +57,8 @@ impl Keys {
 
     /// Inserts `count` rows at a time, durably, until the time is over.
     fn insert(&mut self, count: u64, duration: Duration) -> Result<Sample> {
-        let (start, mut inserts) = (Instant::now(), 0_u64);
+        let start = Instant::now();
+        let mut inserts = 0_u64;
         while start.elapsed() < duration {
             let rows = self.rows(count)?;
             self.store.insert(&self.table, &[rows])?;

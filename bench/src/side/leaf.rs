@@ -53,8 +53,8 @@ impl TableProvider for LeafTable {
         _limit: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let storage = self.table.scan(state, projection, &[], None).await?;
-        let (partitions, given) =
-            (state.config().target_partitions(), storage.properties().partitioning.partition_count());
+        let partitions = state.config().target_partitions();
+        let given = storage.properties().partitioning.partition_count();
         if given > partitions {
             return internal_err!("table {} has {given} partitions, the session {partitions}", self.name);
         }

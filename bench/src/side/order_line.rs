@@ -86,7 +86,9 @@ impl Clients {
         let written = || store.ssd().counters().written_bytes.load(Ordering::Relaxed);
         let table = store.table(&TableName::new("public", TABLE))?;
         let file_bytes = || table.version().chunks.iter().map(|entry| entry.chunk.file_bytes).sum::<u64>() as f64;
-        let (table_bytes, before, start) = (file_bytes(), written(), Instant::now());
+        let table_bytes = file_bytes();
+        let before = written();
+        let start = Instant::now();
         // All of them are known before the first run, which may put rows together by what views have them.
         let views = self.hot.views()?;
         for (name, definition) in &views {
@@ -107,7 +109,10 @@ impl Clients {
         let rounds = draw::rounds(self.shape, &self.hot, (share, count), seed);
         let cold_bytes = || self.terrace.engine.store().ssd().counters().read_bytes.load(Ordering::Relaxed);
         let views = || (self.terrace.engine.view_tally().hits(), self.terrace.engine.view_tally().pruned_chunks());
-        let (next, views_before, before, start) = (AtomicUsize::new(0), views(), cold_bytes(), Instant::now());
+        let next = AtomicUsize::new(0);
+        let views_before = views();
+        let before = cold_bytes();
+        let start = Instant::now();
         let work = |client: &Client| {
             let mut tally = Tally::default();
             loop {
@@ -124,7 +129,8 @@ impl Clients {
             threads.into_iter().map(|thread| thread.join().map_err(lost)?).collect::<Result<Vec<Tally>>>()
         })?;
         let ms = ms_since(start);
-        let (cold, (hits, pruned)) = (cold_bytes() - before, views());
+        let cold = cold_bytes() - before;
+        let (hits, pruned) = views();
         let all = all.iter().fold(Tally::default(), Tally::and);
         let sample = Sample::new(ms)
             .with("cold_bytes", cold as f64)
@@ -156,7 +162,8 @@ impl Clients {
     /// Median time to plan a query by key of cold lines, as text: what no view serves but all are held against.
     fn plan(&self, count: usize, views: bool) -> Result<Sample> {
         let session = &self.sessions[usize::from(views)];
-        let (start, mut times) = (Instant::now(), Vec::with_capacity(count));
+        let start = Instant::now();
+        let mut times = Vec::with_capacity(count);
         for number in 0..count {
             let orders = &self.hot.orders.cold;
             let order = orders.get(number % orders.len().max(1)).copied().unwrap_or_default();
@@ -173,7 +180,8 @@ impl Clients {
 async fn digest(mut running: RunningQuery) -> Result<(u64, u64)> {
     let fields = running.schema.fields().iter().map(|field| SortField::new(field.data_type().clone()));
     let converter = RowConverter::new(fields.collect())?;
-    let (mut rows, mut sum) = (0, 0_u64);
+    let mut rows = 0;
+    let mut sum = 0_u64;
     while let Some(batch) = running.stream.next().await {
         let batch = batch?;
         rows += batch.num_rows() as u64;
@@ -218,11 +226,13 @@ impl Side for Clients {
             ["views"] => self.views(),
             ["plan", count, views @ ("on" | "off")] => self.plan(count.parse().map_err(|_| bad())?, *views == "on"),
             ["rounds", share, count, seed] => {
-                let (share, count) = (share.parse().map_err(|_| bad())?, count.parse().map_err(|_| bad())?);
+                let share = share.parse().map_err(|_| bad())?;
+                let count = count.parse().map_err(|_| bad())?;
                 self.rounds(share, count, seed.parse().map_err(|_| bad())?)
             }
             ["mine", share, count, seed, epochs] => {
-                let (share, count) = (share.parse().map_err(|_| bad())?, count.parse().map_err(|_| bad())?);
+                let share = share.parse().map_err(|_| bad())?;
+                let count = count.parse().map_err(|_| bad())?;
                 self.mine((share, count, seed.parse().map_err(|_| bad())?), epochs.parse().map_err(|_| bad())?)
             }
             ["hook", count, seed] => self.hook(count.parse().map_err(|_| bad())?, seed.parse().map_err(|_| bad())?),

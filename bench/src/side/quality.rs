@@ -139,7 +139,8 @@ impl Side for Quality {
 /// The problem of the thesis.
 fn tpch() -> Result<Instance> {
     let mut rng = StdRng::seed_from_u64(1);
-    let (mut instance, mut total) = (Instance::default(), 0.0);
+    let mut instance = Instance::default();
+    let mut total = 0.0;
     for table in TABLES {
         let (rows, columns) = widths(&table)?;
         let chunks = rows.div_ceil(CHUNK_ROWS).max(1);
@@ -165,7 +166,8 @@ fn tpch() -> Result<Instance> {
 
 /// Rows of a table at the scale of the problem, and the bytes per row of its columns.
 fn widths(table: &Table) -> Result<(usize, Vec<(String, f64)>)> {
-    let (mut rows, mut sums) = (0, Vec::<(String, f64)>::new());
+    let mut rows = 0;
+    let mut sums = Vec::<(String, f64)>::new();
     for batch in table.generate(SMALL, 1, 1) {
         let batch = batch?;
         rows += batch.num_rows();
@@ -212,7 +214,8 @@ mod tests {
             };
             let side = Quality { instance: two };
             let exact = side.exact(&[10_000.0]).unwrap();
-            let (optimum, ours) = (exact.value("objective_us_0"), side.ours(60, 40_000).unwrap());
+            let optimum = exact.value("objective_us_0");
+            let ours = side.ours(60, 40_000).unwrap();
             assert_eq!(exact.value("bound_us"), optimum, "the search ended, seed {seed}");
             assert!((ours.value("objective_us") / optimum - 1.0).abs() < 1e-9, "seed {seed}: {ours:?} {exact:?}");
             assert!(side.greedy().unwrap().value("objective_us") >= optimum * (1.0 - 1e-9), "seed {seed}");

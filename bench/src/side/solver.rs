@@ -24,7 +24,8 @@ pub struct Solver {
 
 /// A problem of so many segments on four tiers.
 pub fn random(rng: &mut StdRng, segments: usize) -> Instance {
-    let (mut instance, mut total) = (Instance::default(), 0.0);
+    let mut instance = Instance::default();
+    let mut total = 0.0;
     for _ in 0..segments {
         let bytes = rng.random_range(4e3..1e6_f64).floor();
         total += bytes;

@@ -139,8 +139,10 @@ impl Terrace {
 
     /// Gives DRAM a share of all bytes and lets one epoch place by what queries did so far.
     fn place(&self, share: f64) -> Result<Sample> {
-        let (start, store) = (Instant::now(), self.engine.store());
-        let (total, home_before) = (total_bytes(store) as f64, unplaced_home_bytes(store));
+        let start = Instant::now();
+        let store = self.engine.store();
+        let total = total_bytes(store) as f64;
+        let home_before = unplaced_home_bytes(store);
         // Images are padded on their tier: all of them need a little more than their sum.
         let budget = if share >= 1.0 { total * 1.1 + 67e6 } else { total * share };
         store.tiering().set_budget("dram", budget as u64)?;
@@ -219,7 +221,8 @@ impl Terrace {
     fn delete(&self, what: &str) -> Option<Result<Sample>> {
         let words: Vec<&str> = what.split(' ').collect();
         let [name, from, to] = words.as_slice() else { return None };
-        let (from, to) = (from.parse::<f64>().ok()?, to.parse::<f64>().ok()?);
+        let from = from.parse::<f64>().ok()?;
+        let to = to.parse::<f64>().ok()?;
         Some(self.delete_between(name, from, to))
     }
 
@@ -242,16 +245,20 @@ impl Terrace {
     /// The latency of Q6, `count` times without moves and as often beside them, in turns of a few seconds, so that what else
     /// the machine does meets both alike. The statements that change rules run all the time.
     fn latency(&self, count: usize) -> Result<Sample> {
-        let (tiering, query) = (self.engine.store().tiering(), tpch::query("q6").unwrap_or_default());
+        let tiering = self.engine.store().tiering();
+        let query = tpch::query("q6").unwrap_or_default();
         // To the SSD nothing is copied.
         let moved = || tiering.metrics().moved_bytes(TierId(1), TierId(0));
-        let (before, stop, mut moving_ms) = (moved(), AtomicBool::new(false), 0.0);
+        let before = moved();
+        let stop = AtomicBool::new(false);
+        let mut moving_ms = 0.0;
         let [mut still, mut moving] = std::thread::scope(|scope| {
             let rules = scope.spawn(|| self.send_to_and_fro(&stop));
             let mut take_turns = || -> Result<[Vec<f64>; 2]> {
                 let mut times = [Vec::new(), Vec::new()];
                 for turn in 0..2 * TURNS {
-                    let (moves, start) = (turn % 2, Instant::now());
+                    let moves = turn % 2;
+                    let start = Instant::now();
                     if moves == 1 {
                         tiering.start(EPOCH)?;
                     }

@@ -82,12 +82,15 @@ impl Writer {
     fn stream(&self, rows_per_s: usize, duration: Duration) -> Result<Sample> {
         let rows = rows(STREAM_INSERT_ROWS)?;
         let table = self.table(&rows, Some(STREAM_CHUNK_ROWS))?;
-        let (counters, compactions) = (self.store.ssd().counters(), self.store.compactions());
+        let counters = self.store.ssd().counters();
+        let compactions = self.store.compactions();
         let groups = || compactions.groups.load(Ordering::Relaxed);
-        let (groups_before, written_before) = (groups(), counters.written_bytes.load(Ordering::Relaxed));
+        let groups_before = groups();
+        let written_before = counters.written_bytes.load(Ordering::Relaxed);
         let disk_before = process_written_bytes()?;
         let pause = Duration::from_secs_f64(STREAM_INSERT_ROWS as f64 / rows_per_s.max(1) as f64);
-        let (start, mut inserts) = (Instant::now(), 0_u32);
+        let start = Instant::now();
+        let mut inserts = 0_u32;
         while start.elapsed() < duration {
             self.store.insert(&table, std::slice::from_ref(&rows))?;
             inserts += 1;
@@ -95,7 +98,8 @@ impl Writer {
         }
         let ms = ms_since(start);
         self.store.seal(&table)?;
-        let (mut last, mut since) = (groups(), Instant::now());
+        let mut last = groups();
+        let mut since = Instant::now();
         while since.elapsed() < QUIET {
             std::thread::sleep(Duration::from_millis(20));
             if groups() != last {

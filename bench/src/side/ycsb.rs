@@ -116,14 +116,17 @@ impl Ycsb {
     fn round(&mut self, operations: u64) -> Result<Sample> {
         self.rounds += 1;
         let cold_bytes = || self.engine.store().ssd().counters().read_bytes.load(Ordering::Relaxed);
-        let (this, before, start) = (&*self, cold_bytes(), Instant::now());
+        let this = &*self;
+        let before = cold_bytes();
+        let start = Instant::now();
         let rows = std::thread::scope(|scope| {
             let threads: Vec<_> =
                 (0..).zip(&this.clients).map(|(n, c)| scope.spawn(move || this.run(c, n, operations))).collect();
             let lost = |_| Error::failed("a client panicked");
             threads.into_iter().map(|thread| thread.join().map_err(lost)?).sum::<Result<u64>>()
         })?;
-        let (ms, operations) = (ms_since(start), operations * self.clients.len() as u64);
+        let ms = ms_since(start);
+        let operations = operations * self.clients.len() as u64;
         let cold = cold_bytes() - before;
         Ok(Sample::new(ms)
             .with("operations", operations as f64)
@@ -133,7 +136,8 @@ impl Ycsb {
 
     fn run(&self, client: &Client, number: u64, operations: u64) -> Result<u64> {
         let mut rng = StdRng::seed_from_u64(self.rounds * 1000 + number);
-        let (all, mut rows) = (self.clients.len() as u64, 0);
+        let all = self.clients.len() as u64;
+        let mut rows = 0;
         let first = ((FIRST + self.phase as f64 * STEP) * self.records as f64) as u64;
         for _ in 0..operations {
             let key = (rng.sample(self.zipf) as u64 - 1 + first) % self.records;

@@ -67,7 +67,8 @@ pub(super) async fn alter_table(session: &Session, alter: &AlterTable, sql: &str
     let name = parts.resolve(snapshot.default_schema());
     refuse_system(&name)?;
     let Some(definition) = snapshot.definition(&parts)? else {
-        let (views, external) = (&snapshot.objects().views, &snapshot.objects().external);
+        let views = &snapshot.objects().views;
+        let external = &snapshot.objects().external;
         return match (views.contains_key(&name), external.contains_key(&name)) {
             (true, _) => Err(wrong_kind(&name, "a view", "CREATE OR REPLACE VIEW")),
             (_, true) => Err(wrong_kind(&name, "an external table", "CREATE OR REPLACE EXTERNAL TABLE")),
@@ -93,7 +94,8 @@ pub(super) async fn alter_table(session: &Session, alter: &AlterTable, sql: &str
     if !changes.cascade {
         refuse_broken(&broken, &hot_views, &name)?;
     }
-    let (worker, list) = (Arc::clone(engine), changes.list);
+    let worker = Arc::clone(engine);
+    let list = changes.list;
     engine
         .blocking(move || {
             worker.store.alter_table(&name, &list)?;
@@ -112,7 +114,8 @@ pub(super) fn refuse_broken(broken: &[TableName], hot_views: &[TableName], name:
         (views, _) => ("view", views),
     };
     let views: Vec<String> = broken.iter().map(|view| format!("'{}'", short(view))).collect();
-    let (views, name) = (views.join(", "), short(name));
+    let views = views.join(", ");
+    let name = short(name);
     let message =
         format!("'{name}' is used by {kind} {views}; drop or replace it first, or use CASCADE where that is offered");
     Err(Error::new(ErrorKind::FailedPrecondition, message))
@@ -128,7 +131,8 @@ async fn translate(snapshot: &Arc<Snapshot>, changes: &mut Changes, operation: &
             column_names.iter().try_for_each(|column| drop_column(changes, column, *if_exists, cascade))
         }
         AlterTableOperation::RenameColumn { old_column_name, new_column_name } => {
-            let (from, to) = (normalized(old_column_name), normalized(new_column_name));
+            let from = normalized(old_column_name);
+            let to = normalized(new_column_name);
             changes.field(&from)?;
             check_column_name(&to)?;
             changes.add(Alteration::RenameColumn { from, to })
@@ -275,7 +279,8 @@ pub(super) async fn comment_on(session: &Session, command: &CommentOn) -> Result
     let snapshot = session.snapshot()?;
     let name = command.object.resolve(snapshot.default_schema());
     refuse_system(&name)?;
-    let (worker, command) = (Arc::clone(engine), command.clone());
+    let worker = Arc::clone(engine);
+    let command = command.clone();
     let is_table = snapshot.definition(&command.object)?.is_some();
     let objects = snapshot.objects();
     let view = objects.views.get(&name).cloned();

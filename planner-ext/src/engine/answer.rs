@@ -56,7 +56,8 @@ impl TableProvider for AnswerTable {
         _: &[Expr],
         limit: Option<usize>,
     ) -> PlanResult<Arc<dyn ExecutionPlan>> {
-        let (schema, rows) = (Arc::clone(&self.schema), Arc::new(self.clone()));
+        let schema = Arc::clone(&self.schema);
+        let rows = Arc::new(self.clone());
         Ok(Arc::new(StreamingTableExec::try_new(schema, vec![rows], projection, None, false, limit)?))
     }
 }
@@ -68,7 +69,8 @@ impl PartitionStream for AnswerTable {
 
     fn execute(&self, _: Arc<TaskContext>) -> SendableRecordBatchStream {
         let mut builder = RecordBatchReceiverStream::builder(Arc::clone(&self.schema), 1);
-        let (sender, rows) = (builder.tx(), Arc::clone(&self.rows));
+        let sender = builder.tx();
+        let rows = Arc::clone(&self.rows);
         builder.spawn_blocking(move || {
             let _ = sender.blocking_send(Ok(rows()?));
             Ok(())

@@ -199,7 +199,9 @@ struct Opener {
 
 impl FileOpener for Opener {
     fn open(&self, file: PartitionedFile) -> Result<FileOpenFuture> {
-        let (store, columns, limits) = (Arc::clone(&self.store), self.columns.clone(), self.limits.clone());
+        let store = Arc::clone(&self.store);
+        let columns = self.columns.clone();
+        let limits = self.limits.clone();
         Ok(Box::pin(async move {
             let place = file.object_meta.location.to_string();
             let begin = |at: i64| u64::try_from(at).unwrap_or(0);

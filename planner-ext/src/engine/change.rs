@@ -75,7 +75,8 @@ pub(super) async fn plan_change(
         Effect::Merge(_) => typed(refuse_volatile(plan)?, schema, 2)?,
         Effect::Delete | Effect::Insert => plan,
     };
-    let (table, seen) = (Arc::clone(provider.table()), Arc::clone(provider.version()));
+    let table = Arc::clone(provider.table());
+    let seen = Arc::clone(provider.version());
     Ok(Planned { snapshot, plan, target: Some(Target { table, seen, effect }) })
 }
 
@@ -153,7 +154,8 @@ pub(super) fn insert_target(snapshot: &Arc<Snapshot>, plan: &LogicalPlan) -> Res
     if *op != InsertOp::Append {
         return Err(Error::unimplemented(format!("{op} is not supported; use CREATE OR REPLACE TABLE .. AS SELECT")));
     }
-    let (table, seen) = (Arc::clone(provider.table()), Arc::clone(provider.version()));
+    let table = Arc::clone(provider.table());
+    let seen = Arc::clone(provider.version());
     Ok(Some(Target { table, seen, effect: Effect::Insert }))
 }
 
@@ -253,7 +255,8 @@ async fn run_one(
         _ => clustered(rows, target.table.options())?,
     };
     let collected = collect(prepared, ticket, &planned, &target).await.map_err(|e| name_null_column(e, &whole))?;
-    let (Collected { positions, count, writer }, transaction) = (collected, Arc::clone(transaction));
+    let Collected { positions, count, writer } = collected;
+    let transaction = Arc::clone(transaction);
     let added = match writer {
         Some(writer) => Some(writer.hand_over().await?),
         None => None,
@@ -288,9 +291,11 @@ async fn collect(prepared: &Prepared, ticket: &Ticket, planned: &Planned, target
             while let Some(batch) = rows.next().await {
                 let batch = batch?;
                 if let Some(new) = collected.take(&target.effect, &batch)? {
-                    let (columns, count) = (new.columns().to_vec(), new.num_rows());
+                    let columns = new.columns().to_vec();
+                    let count = new.num_rows();
                     let new = with_columns(target.table.schema(), columns, count)?;
-                    let (store, table) = (Arc::clone(&engine.store), Arc::clone(&target.table));
+                    let store = Arc::clone(&engine.store);
+                    let table = Arc::clone(&target.table);
                     let open = move || Ok(store.ingest(&table));
                     collected.writer.get_or_insert_with(|| IngestWriter::start(open)).write(new).await?;
                 }
@@ -420,7 +425,8 @@ pub(super) async fn truncate(
         let transaction = Arc::clone(explicit.as_ref().unwrap_or(&own));
         let alone = transaction.attempt().await?;
         let snapshot = prepared.session().snapshot_in(Some(&transaction))?;
-        let (mut count, mut changes) = (0, Vec::new());
+        let mut count = 0;
+        let mut changes = Vec::new();
         let names: BTreeSet<TableName> = names.iter().map(|name| name.resolve(snapshot.default_schema())).collect();
         for name in names {
             match snapshot.writable(&name) {
@@ -432,7 +438,8 @@ pub(super) async fn truncate(
                 }
             }
         }
-        let (worker, held) = (Arc::clone(&transaction), Arc::clone(&alone));
+        let worker = Arc::clone(&transaction);
+        let held = Arc::clone(&alone);
         let change = move || {
             let _held = held;
             changes.iter().try_for_each(|(table, seen)| worker.change(table, seen, &seen.live_positions(), None))

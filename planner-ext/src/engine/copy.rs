@@ -71,7 +71,9 @@ impl Options {
     fn new(copy: &CopyFrom) -> Result<Self> {
         let extension = Path::new(&copy.location).extension().and_then(|e| e.to_str()).unwrap_or_default();
         let mut format = Format::named(extension);
-        let (mut header, mut delimiter, mut nulls) = (None, None, Vec::new());
+        let mut header = None;
+        let mut delimiter = None;
+        let mut nulls = Vec::new();
         for (name, value) in &copy.options {
             let bad = |wanted: &str| Error::invalid(format!("COPY option {name} takes {wanted}, not '{value}'"));
             match name.as_str() {
@@ -339,7 +341,8 @@ fn typed_columns(table: &Table, found: &Schema, given: &[String]) -> Result<Sche
         && table.schema().column_with_name(only.name()).is_none()
         && let Some(delimiter) = DELIMITERS.iter().find(|delimiter| only.name().contains(**delimiter))
     {
-        let (name, delimiter) = (only.name(), delimiter.escape_default());
+        let name = only.name();
+        let delimiter = delimiter.escape_default();
         return Err(Error::invalid(format!(
             "the file seems to have one column '{name}'; say what separates its columns, for example DELIMITER '{delimiter}'"
         )));

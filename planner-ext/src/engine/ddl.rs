@@ -160,7 +160,8 @@ pub(super) async fn create_table(
     planned: &Planned,
     (create, definition): (&CreateMemoryTable, TableDefinition),
 ) -> Result<u64> {
-    let (engine, name) = (session.engine(), definition.name.clone());
+    let engine = session.engine();
+    let name = definition.name.clone();
     let names = engine.names.lock().await;
     check_not_other(engine.objects()?.as_ref(), &name)?;
     if engine.store.table(&name).is_ok() {
@@ -285,7 +286,9 @@ async fn create_view(
 
 /// True when the text of a view names `wanted`, itself or through other views.
 fn mentions(snapshot: &Arc<Snapshot>, view: &Object, wanted: &TableName) -> Result<bool> {
-    let (state, mut seen, mut open) = (snapshot.state(), BTreeSet::new(), vec![view]);
+    let state = snapshot.state();
+    let mut seen = BTreeSet::new();
+    let mut open = vec![view];
     while let Some(object) = open.pop() {
         for name in parse::relations(&state, object)? {
             if &name == wanted {
@@ -432,7 +435,9 @@ pub(super) async fn drop_objects(session: &Session, command: &DropCommand) -> Re
         if command.restrict {
             refuse_broken(&users, &[], &name)?;
         }
-        let (worker, parts, command) = (Arc::clone(engine), parts.clone(), command.clone());
+        let worker = Arc::clone(engine);
+        let parts = parts.clone();
+        let command = command.clone();
         let work = move || {
             drop_one(&worker, &parts, &command, &default)?;
             users.iter().try_for_each(|view| worker.remove_view(view).map(drop))

@@ -189,7 +189,8 @@ pub(super) fn stored_text(state: &SessionState, text: String) -> Result<String> 
         match literal.get_type(&DFSchema::empty())? {
             arrow::datatypes::DataType::Decimal128(precision, scale)
             | arrow::datatypes::DataType::Decimal256(precision, scale) => {
-                let (precision, scale) = (u64::from(precision), i64::from(scale));
+                let precision = u64::from(precision);
+                let scale = i64::from(scale);
                 Ok(DataType::Decimal(ExactNumberInfo::PrecisionAndScale(precision, scale)))
             }
             _ => Ok(DataType::Double(ExactNumberInfo::None)),

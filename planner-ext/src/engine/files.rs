@@ -146,7 +146,8 @@ impl FileAccess {
     /// The same for files that statements write, whose folders are made.
     fn place_to_write(&self, path: &Path, overwrite: bool, make: bool) -> Result<Place> {
         let mut found = self.find(path)?;
-        let (shown, named) = (found.real(), found.check_names());
+        let shown = found.real();
+        let named = found.check_names();
         let Some(name) = found.take_name() else {
             return Err(Error::invalid(format!("path {} has no name", path.display())));
         };
@@ -321,13 +322,15 @@ pub fn pool_file(path: &Path) -> PathBuf {
 }
 
 fn outside(found: &Found, roots: &Roots) -> Error {
-    let (shown, setting) = (found.real(), roots.setting);
+    let shown = found.real();
+    let setting = roots.setting;
     let message = format!("path {} lies below none of the folders of the setting {setting}", shown.display());
     Error::new(ErrorKind::PermissionDenied, message)
 }
 
 fn belongs_to_the_server(real: &Path, own: &Path) -> Error {
-    let (shown, own) = (real.display(), own.display());
+    let shown = real.display();
+    let own = own.display();
     Error::new(ErrorKind::PermissionDenied, format!("path {shown} reaches {own}, which belongs to the server itself"))
 }
 

@@ -256,7 +256,8 @@ impl Asked {
         };
         let answer = match self {
             Self::Explain { table, scope } => {
-                let ((name, scope), store) = (scoped(table, scope)?, Arc::clone(engine.store()));
+                let (name, scope) = scoped(table, scope)?;
+                let store = Arc::clone(engine.store());
                 let rows = move || explanations::segments(&store.tiering().explain(&name, &scope)?);
                 AnswerTable::new(explanations::segment_fields(), rows)
             }
@@ -272,11 +273,13 @@ impl Asked {
             }
             Self::ForecastView(command) => hot_view::forecast(session, &snapshot, command)?,
             Self::Epoch { dry_run } => {
-                let (store, dry_run) = (Arc::clone(engine.store()), *dry_run);
+                let store = Arc::clone(engine.store());
+                let dry_run = *dry_run;
                 AnswerTable::new(moves::fields(), move || moves::batch(&epoch(&store, dry_run, "sql")?.moves))
             }
             Self::BringBack { table, scope, tier } => {
-                let ((table, scope), tier) = (scoped(table, scope)?, tier.clone());
+                let (table, scope) = scoped(table, scope)?;
+                let tier = tier.clone();
                 order(Order::BringBack { table, scope, tier })
             }
             Self::WarmUp { table, scope } => {
@@ -328,7 +331,9 @@ impl Engine {
     /// [`crate::ErrorKind::NotFound`] for table and column; [`crate::ErrorKind::InvalidArgument`] for a scope that is
     /// none.
     pub async fn explain_placement(&self, name: &TableName, scope: &ScopeOrder) -> Result<Vec<Explanation>> {
-        let (scope, store, name) = (self.placement_scope(name, scope)?, Arc::clone(&self.store), name.to_string());
+        let scope = self.placement_scope(name, scope)?;
+        let store = Arc::clone(&self.store);
+        let name = name.to_string();
         self.blocking(move || Ok(store.tiering().explain(&name, &scope)?)).await
     }
 
@@ -342,7 +347,8 @@ impl Engine {
         let session = self.open_session(user);
         let snapshot = session.snapshot();
         self.close_session(session.id());
-        let (snapshot, store) = (snapshot?, Arc::clone(&self.store));
+        let snapshot = snapshot?;
+        let store = Arc::clone(&self.store);
         let reads = self.on_cpu(async move { reads(&snapshot, statement).await }).await?;
         self.blocking(move || Ok(store.tiering().outlook(&reads)?)).await
     }
@@ -384,7 +390,8 @@ impl Engine {
         let table = self.store.table(name).map_err(|_| missing_table(&name.to_string()))?;
         let mut options = table.options().clone();
         options.tiering = mode;
-        let (store, name) = (Arc::clone(&self.store), name.clone());
+        let store = Arc::clone(&self.store);
+        let name = name.clone();
         self.blocking(move || Ok(store.alter_table(&name, &[Alteration::SetOptions(options)]).map(drop)?)).await
     }
 }

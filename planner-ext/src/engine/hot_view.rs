@@ -333,7 +333,9 @@ pub(super) fn forecast(session: &Session, snapshot: &Snapshot, command: &HotView
     };
     let definition = definition.map(Arc::new);
     definition.as_ref().map(|definition| engine.hot_views.bind(definition)).transpose()?;
-    let (views, runs, store) = (Arc::clone(&engine.hot_views), Arc::clone(&engine.runs), Arc::clone(&engine.store));
+    let views = Arc::clone(&engine.hot_views);
+    let runs = Arc::clone(&engine.runs);
+    let store = Arc::clone(&engine.store);
     let limit = matches!(command, HotViewCommand::Create(_)).then_some(engine.options.hot_view_bytes_per_s);
     let answer = move || {
         let Some(definition) = &definition else { return hot_view_runs::batch(&[]) };
@@ -365,7 +367,8 @@ fn definition(session: &Session, snapshot: &Snapshot, create: &Create, views: &V
         )));
     }
     let decimal_literals = snapshot.template().config_options().sql_parser.parse_float_as_decimal;
-    let (mut version, mut published) = (1, None);
+    let mut version = 1;
+    let mut published = None;
     if let Some(found) = views.get(&name) {
         let found = &found.definition;
         match (create.if_not_exists, create.or_replace) {

@@ -119,7 +119,9 @@ impl PartitionStream for Rows {
     }
 
     fn execute(&self, _: Arc<TaskContext>) -> SendableRecordBatchStream {
-        let (snapshot, name, schema) = (Arc::clone(&self.snapshot), self.name, Arc::clone(&self.schema));
+        let snapshot = Arc::clone(&self.snapshot);
+        let name = self.name;
+        let schema = Arc::clone(&self.schema);
         let batch = async move {
             let columns = columns_of(&snapshot, name).await?;
             Ok(RecordBatch::try_new(schema, columns)?)

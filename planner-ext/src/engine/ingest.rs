@@ -211,7 +211,8 @@ pub(super) async fn load(engine: &Arc<Engine>, ticket: &Ticket, input: Planned, 
     if let Some((transaction, table)) = joins {
         let rows = writer.hand_over().await?;
         let attempt = transaction.attempt().await?;
-        let (worker, held) = (Arc::clone(&transaction), Arc::clone(&attempt));
+        let worker = Arc::clone(&transaction);
+        let held = Arc::clone(&attempt);
         let add = move || {
             let _held = held;
             worker.add(&table, rows)

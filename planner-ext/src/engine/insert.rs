@@ -47,7 +47,8 @@ pub(super) fn bind_many(state: &SessionState, plan: &LogicalPlan, bound: &Record
 
 /// A plan whose placeholders all stand in one VALUES list of one row.
 fn has_one_row_of_values(plan: &LogicalPlan) -> Result<bool> {
-    let (mut lists, mut elsewhere) = (0, false);
+    let mut lists = 0;
+    let mut elsewhere = false;
     plan.apply_with_subqueries(|node| {
         match node {
             LogicalPlan::Values(values) if values.values.len() == 1 => lists += 1,
@@ -67,7 +68,8 @@ fn has_one_row_of_values(plan: &LogicalPlan) -> Result<bool> {
 /// The bound rows as a table with a column for each parameter. What is stored as it is bound has the type of its column.
 fn parameter_table(plan: &LogicalPlan, bound: &RecordBatch) -> Result<MemTable> {
     let targets = stored_parameters(plan)?;
-    let (mut fields, mut columns) = (Vec::new(), Vec::<ArrayRef>::new());
+    let mut fields = Vec::new();
+    let mut columns = Vec::<ArrayRef>::new();
     for (index, column) in bound.columns().iter().enumerate() {
         let id = format!("${}", index + 1);
         let typed = match targets.get(&id) {

@@ -93,7 +93,8 @@ pub(super) fn interruptible(
 ) -> Result<Arc<dyn ExecutionPlan>, DataFusionError> {
     let asking = |filter: &JoinFilter| {
         let condition = UnlessInterrupted { condition: Arc::clone(filter.expression()), interrupt: interrupt.clone() };
-        let (columns, schema) = (filter.column_indices().to_vec(), Arc::clone(filter.schema()));
+        let columns = filter.column_indices().to_vec();
+        let schema = Arc::clone(filter.schema());
         Some(JoinFilter::new(Arc::new(condition), columns, schema))
     };
     let with_question = |plan: Arc<dyn ExecutionPlan>| {

@@ -100,7 +100,8 @@ impl Drop for MessageCharge {
 
 impl terrace_ipc::Account for MessageMemory {
     fn charge(&self, bytes: u64) -> std::result::Result<terrace_ipc::Charge, String> {
-        let (memory, whole) = (&self.0, self.0.limit_bytes);
+        let memory = &self.0;
+        let whole = self.0.limit_bytes;
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
         memory.try_add(bytes, whole).map_err(|used| format!("all statements hold {used} of {whole} bytes"))?;
         Ok(Box::new(MessageCharge(Arc::clone(memory), bytes)))
@@ -281,7 +282,8 @@ mod tests {
     #[test]
     fn what_a_sort_hands_on_its_merge_finds_again() {
         let (memory, pool) = pool();
-        let ((first, merge), (second, _other)) = (sort(&pool, 0), sort(&pool, 1));
+        let (first, merge) = sort(&pool, 0);
+        let (second, _other) = sort(&pool, 1);
         first.try_grow(1_280).unwrap();
         second.try_grow(1_000).unwrap();
         // The runs of the first hand their batches on and end, and the second still has rows coming in.
@@ -302,7 +304,8 @@ mod tests {
     #[test]
     fn what_is_handed_on_is_kept_from_sorts_alone_and_until_the_merge_gives_back_or_ends() {
         let (memory, pool) = pool();
-        let ((first, merge), (second, other)) = (sort(&pool, 0), sort(&pool, 1));
+        let (first, merge) = sort(&pool, 0);
+        let (second, other) = sort(&pool, 1);
         let aggregate = operator(&pool, "GroupedHashAggregateStream[0]", true);
         // More than the 640 bytes that whoever holds little may have.
         first.try_grow(2_000).unwrap();

@@ -27,7 +27,8 @@ impl Engine {
     /// # Errors
     /// When the catalog cannot be read or written.
     pub async fn mine_views(&self) -> Result<()> {
-        let (views, options) = (Arc::clone(&self.hot_views), self.options.mining.clone());
+        let views = Arc::clone(&self.hot_views);
+        let options = self.options.mining.clone();
         let actions = self.blocking(move || views.miner().epoch(&views, &options)).await?;
         for action in actions {
             // One that fails now must not keep the others from being carried out, in this epoch and all to come.

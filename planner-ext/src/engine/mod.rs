@@ -263,7 +263,8 @@ impl Engine {
             Error::new(ErrorKind::FailedPrecondition, format!("cannot create spill folder {}: {e}", spill.display()))
         })?;
         let memory = QueryMemory::new(options.query_memory_bytes);
-        let (io, reading) = (Arc::clone(store.ssd().io()), Arc::clone(store.ssd().io_account()));
+        let io = Arc::clone(store.ssd().io());
+        let reading = Arc::clone(store.ssd().io_account());
         let spilled = SpillSpace::new(spill, options.spill_bytes, io, reading);
         let disk = DiskManagerBuilder::default()
             .with_temp_file_factory(Arc::new(SpillFactory(Arc::clone(&spilled))))

@@ -15,11 +15,13 @@ pub(super) async fn optimize(session: &Session, ticket: &Ticket, parts: &NamePar
     let name = parts.resolve(session.snapshot()?.default_schema());
     let table = engine.store.table(&name).map_err(|_| missing_table(&name.to_string()))?;
     ticket.enter(StatementState::Running);
-    let (store, sealed) = (Arc::clone(&engine.store), Arc::clone(&table));
+    let store = Arc::clone(&engine.store);
+    let sealed = Arc::clone(&table);
     engine.blocking(move || Ok(store.seal(&sealed)?)).await?;
     let mut dropped = 0;
     loop {
-        let (store, table) = (Arc::clone(&engine.store), Arc::clone(&table));
+        let store = Arc::clone(&engine.store);
+        let table = Arc::clone(&table);
         match engine.blocking(move || Ok(store.optimize_step(&table)?)).await? {
             Some(done) => dropped += done.rows_dropped,
             None => return Ok(dropped),

@@ -95,11 +95,13 @@ impl Binding<'_> {
             },
             Expr::Placeholder(Placeholder { id, .. }) => Transformed::yes(Expr::Literal(self.value(&id)?, None)),
             Expr::BinaryExpr(BinaryExpr { left, op, right }) if op.supports_propagation() => {
-                let (left, right) = (Box::new(self.marked(*left)?), Box::new(self.marked(*right)?));
+                let left = Box::new(self.marked(*left)?);
+                let right = Box::new(self.marked(*right)?);
                 Transformed::yes(Expr::BinaryExpr(BinaryExpr { left, op, right }))
             }
             Expr::Between(Between { expr, negated, low, high }) => {
-                let (low, high) = (Box::new(self.marked(*low)?), Box::new(self.marked(*high)?));
+                let low = Box::new(self.marked(*low)?);
+                let high = Box::new(self.marked(*high)?);
                 Transformed::yes(Expr::Between(Between { expr, negated, low, high }))
             }
             Expr::InList(InList { expr, list, negated }) => {

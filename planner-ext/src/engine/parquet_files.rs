@@ -154,7 +154,8 @@ impl ColumnPlace {
 }
 
 fn within(at: i64, bytes: i64, len: u64) -> Option<(u64, u64)> {
-    let (at, bytes) = (u64::try_from(at).ok()?, u64::try_from(bytes).ok()?);
+    let at = u64::try_from(at).ok()?;
+    let bytes = u64::try_from(bytes).ok()?;
     (at.checked_add(bytes)? <= len).then_some((at, bytes))
 }
 

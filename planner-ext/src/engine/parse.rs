@@ -537,7 +537,9 @@ fn parse_drop(ast: &Ast) -> Result<Parsed> {
         other => return Err(Error::unimplemented(format!("DROP {other} is not supported"))),
     };
     let names = names.iter().map(NameParts::new).collect::<Result<_>>()?;
-    let (if_exists, cascade, restrict) = (*if_exists, *cascade, *restrict);
+    let if_exists = *if_exists;
+    let cascade = *cascade;
+    let restrict = *restrict;
     Ok(ddl(Command::Drop(DropCommand { kind, names, if_exists, cascade, restrict })))
 }
 

@@ -49,7 +49,8 @@ fn ending(file: &Path) -> String {
 fn collect(folder: &Path, above: &mut Vec<String>, found: &mut Option<Layout>) -> Result<()> {
     let Ok(entries) = std::fs::read_dir(folder) else { return Ok(()) };
     for entry in entries.flatten() {
-        let (path, name) = (entry.path(), entry.file_name());
+        let path = entry.path();
+        let name = entry.file_name();
         let Some(name) = name.to_str().filter(|name| !name.starts_with('.')) else { continue };
         match (path.is_dir(), name.split_once('=')) {
             (true, Some(_)) if above.len() == MOST_COLUMNS => {

@@ -118,14 +118,16 @@ pub(super) fn expand(session: &Session, parsed: Parsed, sql: &str) -> Result<Par
     let Command::Prepare(PrepareCommand::Execute(name, values)) = &parsed.command else { return Ok(parsed) };
     let kept = session.kept.lock().get(name).cloned().ok_or_else(|| missing(name))?;
     if !kept.types.is_empty() && kept.types.len() != values.len() {
-        let (wanted, given) = (kept.types.len(), values.len());
+        let wanted = kept.types.len();
+        let given = values.len();
         return Err(Error::invalid(format!(
             "prepared statement '{name}' takes {wanted} parameters, {given} were given"
         )));
     }
     let mut statement = kept.statement;
     let lengths: Vec<usize> = values.iter().map(|value| value.to_string().len()).collect();
-    let (mut used, mut bytes) = (0, 0);
+    let mut used = 0;
+    let mut bytes = 0;
     let bound = visit_expressions_mut(statement.as_mut(), |expr| {
         let Expr::Value(value) = &*expr else { return ControlFlow::Continue(()) };
         let Value::Placeholder(placeholder) = &value.value else { return ControlFlow::Continue(()) };

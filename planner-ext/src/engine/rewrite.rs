@@ -369,11 +369,15 @@ fn merge_query(merge: &Merge, columns: &[TargetColumn], hidden: &Hidden) -> Resu
     let (alias, from) = target(&merge.table, hidden)?;
     let source = alias_of(&merge.source)
         .ok_or_else(|| Error::invalid("the source of a MERGE needs a name; write USING (..) AS name"))?;
-    let (row, mark) = (column(&alias, &hidden.row), column(&source, &hidden.mark));
+    let row = column(&alias, &hidden.row);
+    let mark = column(&source, &hidden.mark);
     let is_null = |of: &Expr| Expr::IsNull(Box::new(of.clone()));
     let is_not_null = |of: &Expr| Expr::IsNotNull(Box::new(of.clone()));
-    let (mut conditions, mut effects, mut values) = (Vec::new(), Vec::new(), Vec::new());
-    let (mut keeps_source, mut keeps_target) = (false, false);
+    let mut conditions = Vec::new();
+    let mut effects = Vec::new();
+    let mut values = Vec::new();
+    let mut keeps_source = false;
+    let mut keeps_target = false;
     for clause in &merge.clauses {
         let applies = match clause.clause_kind {
             MergeClauseKind::Matched => and(is_not_null(&row), is_not_null(&mark)),
@@ -438,7 +442,8 @@ fn inserted(insert: &MergeInsertExpr, source: &Ident, columns: &[TargetColumn]) 
         MergeInsertKind::Row => named().map(|c| column(source, &c.name)).collect(),
         MergeInsertKind::Values(values) => match values.rows.as_slice() {
             [row] if row.content.len() != named().count() => {
-                let (values, columns) = (row.content.len(), named().count());
+                let values = row.content.len();
+                let columns = named().count();
                 let message = format!("the INSERT of a MERGE has {values} values for {columns} columns");
                 return Err(Error::invalid(message));
             }

@@ -230,7 +230,8 @@ impl Engine {
     pub async fn add_placement_rule(&self, name: &TableName, order: RuleOrder) -> Result<Rule> {
         let (columns, rows) = self.scope(name, &order.scope)?;
         let wish = NewRule { kind: order.kind, tier: order.tier, columns, rows };
-        let (store, name) = (Arc::clone(&self.store), name.clone());
+        let store = Arc::clone(&self.store);
+        let name = name.clone();
         self.blocking(move || Ok(store.add_rule(&name, wish)?)).await
     }
 
@@ -239,7 +240,8 @@ impl Engine {
     /// # Errors
     /// [`ErrorKind::NotFound`] for the table, and for a number or a scope that no rule has.
     pub async fn drop_placement_rules(&self, name: &TableName, choice: RuleChoice) -> Result<Vec<Rule>> {
-        let (store, name) = (Arc::clone(&self.store), name.clone());
+        let store = Arc::clone(&self.store);
+        let name = name.clone();
         self.blocking(move || Ok(store.drop_rules(&name, &choice)?)).await
     }
 

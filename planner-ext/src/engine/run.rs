@@ -78,7 +78,8 @@ pub(super) async fn query(
     parameters: Option<RecordBatch>,
 ) -> Result<RunningQuery> {
     let engine = Arc::clone(prepared.session().engine());
-    let (id, gone) = (ticket.id().to_owned(), ticket.interrupt().guard());
+    let id = ticket.id().to_owned();
+    let gone = ticket.interrupt().guard();
     let (rows, receiver) = mpsc::channel(CHANNEL_BATCHES);
     let (header, opened) = oneshot::channel();
     let task = engine.options.cpu.clone().spawn(async move {

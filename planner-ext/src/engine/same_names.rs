@@ -49,7 +49,9 @@ pub(super) async fn plan(state: &SessionState, query: &Query) -> Option<LogicalP
 
 /// The query with hidden names for its named columns, at least for those whose name was there before, and both names.
 async fn renamed(state: &SessionState, query: &Query, only_repeated: bool) -> (Query, Vec<(String, String)>) {
-    let (mut query, mut names, mut seen) = (query.clone(), Vec::new(), HashSet::new());
+    let mut query = query.clone();
+    let mut names = Vec::new();
+    let mut seen = HashSet::new();
     let whole = query.clone();
     let SetExpr::Select(select) = query.body.as_mut() else { return (query, names) };
     let stars = select
@@ -97,7 +99,8 @@ async fn name_of(state: &SessionState, query: &Query, expr: &AstExpr) -> String 
 fn restored(plan: LogicalPlan, names: &[(String, String)]) -> Result<LogicalPlan, DataFusionError> {
     let columns = plan.schema().columns().into_iter().enumerate().map(|(at, column)| {
         let name = names.iter().find(|(hidden, _)| *hidden == column.name).map_or(&column.name, |(_, name)| name);
-        let (relation, name) = (format!("column {at}"), name.clone());
+        let relation = format!("column {at}");
+        let name = name.clone();
         Expr::Column(column).alias_qualified(Some(relation), name)
     });
     let columns: Vec<Expr> = columns.collect();

@@ -187,7 +187,8 @@ pub(super) fn create_table(definition: &TableDefinition) -> String {
 
 /// Settings that differ from the default, as in WITH.
 fn option_list(definition: &TableDefinition) -> Vec<String> {
-    let (options, usual) = (&definition.options, TableOptions::default());
+    let options = &definition.options;
+    let usual = TableOptions::default();
     let mut list = Vec::new();
     if options.cluster_by != usual.cluster_by {
         list.push(format!("cluster_by = {}", quoted_text(&options.cluster_by.join(", "))));

@@ -37,7 +37,8 @@ pub(super) struct SpillSpace {
 
 impl SpillSpace {
     pub(super) fn new(folder: &Path, limit_bytes: u64, io: Arc<dyn BlockIo>, reading: Arc<Account>) -> Arc<Self> {
-        let (used_bytes, next) = (AtomicU64::new(0), AtomicU64::new(1));
+        let used_bytes = AtomicU64::new(0);
+        let next = AtomicU64::new(1);
         Arc::new(Self { folder: folder.to_owned(), io, reading, limit_bytes, used_bytes, next })
     }
 
@@ -114,7 +115,9 @@ impl SpillFile for Spilled {
     }
 
     fn open_writer(&self) -> datafusion::error::Result<Box<dyn SpillWriter>> {
-        let (file, len, space) = (self.file.try_clone()?, Arc::clone(&self.len), Arc::clone(&self.space));
+        let file = self.file.try_clone()?;
+        let len = Arc::clone(&self.len);
+        let space = Arc::clone(&self.space);
         Ok(Box::new(Writer { file, len, space }))
     }
 }
@@ -210,7 +213,8 @@ mod tests {
     use super::*;
 
     fn space(folder: &Path, limit_bytes: u64, reading_bytes: u64) -> (SpillFactory, Arc<dyn BlockIo>, Arc<Account>) {
-        let (io, reading) = (best_engine(), Account::new("cold reads", reading_bytes));
+        let io = best_engine();
+        let reading = Account::new("cold reads", reading_bytes);
         (SpillFactory(SpillSpace::new(folder, limit_bytes, Arc::clone(&io), Arc::clone(&reading))), io, reading)
     }
 

@@ -91,7 +91,8 @@ impl Prepared {
         let sql: Arc<str> = Arc::from(sql.trim());
         let engine = Arc::clone(session.engine());
         let work = {
-            let (session, sql) = (Arc::clone(&session), Arc::clone(&sql));
+            let session = Arc::clone(&session);
+            let sql = Arc::clone(&sql);
             let transaction = transaction.clone().or_else(|| session.current());
             async move {
                 let parsed = super::prepare::expand(&session, super::parse::parse(&sql)?, &sql)?;
@@ -138,7 +139,8 @@ impl Prepared {
         if self.parsed.is_update || self.parameters.fields().is_empty() {
             return Ok(self.dataset_schema());
         }
-        let (prepared, parameters) = (Arc::clone(self), parameters.clone());
+        let prepared = Arc::clone(self);
+        let parameters = parameters.clone();
         let work = async move {
             let planned = prepared.current_plan(prepared.transaction()?.as_ref()).await?;
             let planned = planned.ok_or_else(|| Error::new(ErrorKind::Internal, "a query without a plan"))?;

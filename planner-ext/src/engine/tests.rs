@@ -116,13 +116,15 @@ impl Server {
 
     /// Sends rows as a stream.
     async fn ingest(&self, request: IngestRequest, rows: RecordBatch, transaction: Option<&str>) -> Result<u64> {
-        let (schema, stream) = (rows.schema(), futures::stream::iter([Ok(rows)]).boxed());
+        let schema = rows.schema();
+        let stream = futures::stream::iter([Ok(rows)]).boxed();
         self.engine.ingest(&self.session, request, schema, stream, transaction).await
     }
 
     /// The same, to the end of a table.
     async fn append(&self, table: &str, rows: RecordBatch, transaction: Option<&str>) -> Result<u64> {
-        let (mode, options) = (IngestMode::Append, HashMap::new());
+        let mode = IngestMode::Append;
+        let options = HashMap::new();
         self.ingest(IngestRequest { schema: None, table: table.into(), mode, options }, rows, transaction).await
     }
 
@@ -374,7 +376,8 @@ async fn joins_of_very_many_pairs_stop_when_they_are_cancelled() {
     let pairs = "SELECT sum(a.value * b.value) FROM generate_series(1, 3000000) a, generate_series(1, 3000000) b";
     for sql in [nested, &hashed, &filtered, pairs] {
         let start = || {
-            let (session, sql) = (Arc::clone(&server.session), sql.to_owned());
+            let session = Arc::clone(&server.session);
+            let sql = sql.to_owned();
             tokio::spawn(async move { session.prepare(&sql).await?.query(None).await.map(|r| r.id) })
         };
         let task = start();
@@ -409,7 +412,8 @@ async fn a_slow_client_holds_a_turn_and_others_are_refused() {
         tokio::time::sleep(Duration::from_millis(50)).await;
         server.batches("SELECT 2").await
     });
-    let (first, second) = (first.unwrap_err(), second.unwrap_err());
+    let first = first.unwrap_err();
+    let second = second.unwrap_err();
     assert_eq!((first.kind(), second.kind()), (ErrorKind::ResourceExhausted, ErrorKind::ResourceExhausted));
     assert!(first.message().contains("waited") && second.message().contains("busy"), "{first} / {second}");
     assert_eq!(server.engine.counters().rejected(), 2);
@@ -489,11 +493,13 @@ async fn larger_than_query_memory(batch_rows: u64, text: fn(Vec<Option<String>>)
         let keys = number * batch_rows..(number + 1) * batch_rows;
         let keys = keys.map(|n| n.wrapping_mul(0x9E37_79B9_7F4A_7C15) as i64);
         let texts = |name: &str| text(keys.clone().map(|k| Some(format!("{name} of row {k}, not inlined"))).collect());
-        let (s, t) = (texts("a text"), texts("another text"));
+        let s = texts("a text");
+        let t = texts("another text");
         batch(vec![("k", Arc::new(keys.collect::<Int64Array>()) as ArrayRef), ("s", s), ("t", t)])
     };
     let spilled = Arc::new(AtomicU64::new(0));
-    let (seen, engine) = (Arc::clone(&spilled), Arc::clone(&server.engine));
+    let seen = Arc::clone(&spilled);
+    let engine = Arc::clone(&server.engine);
     let source = futures::stream::iter(0..ROWS / batch_rows).map(move |number| {
         seen.fetch_max(engine.spilled_bytes(), Ordering::Relaxed);
         Ok(rows(number))
@@ -509,7 +515,8 @@ async fn larger_than_query_memory(batch_rows: u64, text: fn(Vec<Option<String>>)
     let table = server.engine.store().table(&TableName::new("public", "t")).unwrap();
     let version = table.version();
     let bounds = version.statistics.column(0).unwrap();
-    let (min, max) = (bounds.min.as_primitive::<Int64Type>(), bounds.max.as_primitive::<Int64Type>());
+    let min = bounds.min.as_primitive::<Int64Type>();
+    let max = bounds.max.as_primitive::<Int64Type>();
     assert!(min.len() >= 15 && (1..min.len()).all(|i| max.value(i - 1) < min.value(i)));
 }
 

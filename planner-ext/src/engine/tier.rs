@@ -92,7 +92,8 @@ fn order(name: String, mut options: HashMap<String, String>) -> Result<TierOrder
 }
 
 fn change(name: String, mut options: HashMap<String, String>) -> Result<TierCommand> {
-    let (budget, rate_limit) = (take(&mut options, "budget")?, take(&mut options, "rate_limit")?);
+    let budget = take(&mut options, "budget")?;
+    let rate_limit = take(&mut options, "rate_limit")?;
     none_left(&options, "budget and rate_limit")?;
     match (budget, rate_limit) {
         (None, None) => Err(Error::invalid("say what to set, such as SET (budget = '4GiB', rate_limit = '100MiB')")),
@@ -154,7 +155,8 @@ mod tests {
     fn words_become_orders() {
         let sql = "alter system add tier Nvm2 with (path = '/mnt/pmem1', capacity = '64GiB', budget '25%', slow);";
         let TierCommand::Add(order) = said(sql) else { panic!() };
-        let (path, budget) = (Some(PathBuf::from("/mnt/pmem1")), Some(Size::Percent(25.0)));
+        let path = Some(PathBuf::from("/mnt/pmem1"));
+        let budget = Some(Size::Percent(25.0));
         let capacity = Size::Bytes(64 << 30);
         assert_eq!(order, TierOrder { name: "nvm2".into(), path, emulated: false, capacity, budget, slow: true });
         let TierCommand::Add(order) = said("alter system add tier e with (emulated = true, capacity = 4096)") else {
@@ -165,7 +167,8 @@ mod tests {
             matches!(said("ALTER SYSTEM ALTER TIER dram SET (budget = '10%')"), TierCommand::Set { name, budget: Some(_), rate_limit: None } if name == "dram")
         );
         let both = said("alter system alter tier nvm set (rate_limit = '100MiB', budget = 4096)");
-        let (budget, rate) = (Some(Size::Bytes(4096)), Some(Size::Bytes(100 << 20)));
+        let budget = Some(Size::Bytes(4096));
+        let rate = Some(Size::Bytes(100 << 20));
         assert!(matches!(both, TierCommand::Set { budget: b, rate_limit: r, .. } if (b, r) == (budget, rate)));
         assert!(matches!(said("alter system drain tier nvm"), TierCommand::Drain(name) if name == "nvm"));
         assert!(matches!(said("alter system resume tier nvm;"), TierCommand::Resume(_)));

@@ -147,7 +147,8 @@ impl Engine {
     async fn advance(&self, view: &Definition) -> Result<Option<Definition>> {
         let _names = self.names.lock().await;
         let Some(now) = self.same_version(view)? else { return Ok(None) };
-        let (next, writer) = (self.next_version(&now), Arc::clone(&self.hot_views));
+        let next = self.next_version(&now);
+        let writer = Arc::clone(&self.hot_views);
         let put = move || {
             writer.bind(&Arc::new(next.clone()))?;
             writer.put(&next)?;
@@ -164,8 +165,10 @@ impl Engine {
     }
 
     fn spawn_run(&self, definition: &Arc<Definition>, whom: For, turn: Turn) -> JoinHandle<(Turn, Result<()>)> {
-        let (runs, views) = (Arc::clone(&self.runs), Arc::clone(&self.hot_views));
-        let (clock, definition) = (Arc::clone(&self.clock), Arc::clone(definition));
+        let runs = Arc::clone(&self.runs);
+        let views = Arc::clone(&self.hot_views);
+        let clock = Arc::clone(&self.clock);
+        let definition = Arc::clone(definition);
         self.options.cpu.spawn_blocking(move || {
             let pace = |bytes| whom.goes_on(&runs, clock.as_ref(), bytes) && views.is_current(&definition);
             views.runs().begin(&definition.name);
@@ -194,7 +197,8 @@ impl Engine {
         let mut next = now.as_ref().clone();
         let published = Published { mark, version: ran.version, bound_at_us: ran.bound_at_us, at_us };
         next.published = Some(published);
-        let (writer, table) = (Arc::clone(&self.hot_views), next.table.clone());
+        let writer = Arc::clone(&self.hot_views);
+        let table = next.table.clone();
         self.blocking(move || writer.put(&next)).await?;
         drop(names);
         // Who reads an older version of the table keeps its chunks, and what they know.
@@ -209,7 +213,8 @@ impl Engine {
 
     /// The next version of a view, bound to now; it is pending.
     pub(super) fn next_version(&self, definition: &Definition) -> Definition {
-        let (version, bound_at_us) = (definition.version + 1, self.clock.unix_us());
+        let version = definition.version + 1;
+        let bound_at_us = self.clock.unix_us();
         Definition { version, bound_at_us, mark: None, ..definition.clone() }
     }
 }
@@ -245,7 +250,8 @@ pub(super) fn start(engine: &Arc<Engine>) {
     if bytes_per_s == 0 {
         return;
     }
-    let (weak, runs) = (Arc::downgrade(engine), Arc::clone(&engine.runs));
+    let weak = Arc::downgrade(engine);
+    let runs = Arc::clone(&engine.runs);
     engine.options.cpu.spawn(async move {
         while !runs.is_stopped() {
             if let Err(error) = look(&weak, &runs, bytes_per_s).await {

@@ -116,7 +116,9 @@ impl Transaction {
 
     fn with(id: String, engine: &Arc<Engine>, read_only: bool) -> Self {
         let used_us = AtomicU64::new(engine.clock.now_us());
-        let (engine, state, writing) = (Arc::clone(engine), Mutex::new(State::Fresh), Default::default());
+        let engine = Arc::clone(engine);
+        let state = Mutex::new(State::Fresh);
+        let writing = Default::default();
         Self { id, engine, read_only, state, writing, used_us, running: AtomicUsize::new(0) }
     }
 
@@ -130,7 +132,9 @@ impl Transaction {
         self.used_us.store(self.engine.clock.now_us(), Ordering::Relaxed);
         let mut state = self.state.lock();
         if matches!(*state, State::Fresh) {
-            let (work, versions, savepoints) = (self.engine.store.begin(), None, Vec::new());
+            let work = self.engine.store.begin();
+            let versions = None;
+            let savepoints = Vec::new();
             *state = State::Active(Box::new(Active { work, versions, savepoints }));
         }
         match &mut *state {
@@ -298,7 +302,8 @@ impl Transaction {
 
 /// Looks for idle transactions from time to time, as long as the engine lives.
 pub(super) fn watch_idle(engine: &Arc<Engine>) {
-    let (weak, cpu) = (Arc::downgrade(engine), engine.options.cpu.clone());
+    let weak = Arc::downgrade(engine);
+    let cpu = engine.options.cpu.clone();
     cpu.spawn(async move {
         loop {
             tokio::time::sleep(IDLE_LIMIT / 20).await;

@@ -142,7 +142,8 @@ impl<'a> Words<'a> {
     fn byte(&self, at: Location) -> Option<usize> {
         let line = usize::try_from(at.line).ok()?.checked_sub(1)?;
         let column = usize::try_from(at.column).ok()?.checked_sub(1)?;
-        let (start, end) = (*self.lines.get(line)?, self.lines.get(line + 1).copied().unwrap_or(self.sql.len()));
+        let start = *self.lines.get(line)?;
+        let end = self.lines.get(line + 1).copied().unwrap_or(self.sql.len());
         let line = self.sql.get(start..end)?;
         let place = line.char_indices().map(|(at, _)| at).chain(once(line.len())).nth(column)?;
         Some(start + place)

@@ -231,7 +231,8 @@ impl Graph {
     fn kept(&self, joined: Relations, number: usize, common: &[Option<Range>]) -> f64 {
         // Per equality: distinct values there and here. Per relation with a column in all of them: those together.
         let least = |class: usize, in_set: &dyn Fn(usize) -> bool| {
-            let (members, part) = (self.classes.get(class)?, common.get(class).copied().flatten());
+            let members = self.classes.get(class)?;
+            let part = common.get(class).copied().flatten();
             members.iter().filter(|m| in_set(m.relation)).map(|m| m.values.distinct_in(part)).reduce(f64::min)
         };
         let crossing = |class| {

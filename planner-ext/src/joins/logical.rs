@@ -79,7 +79,8 @@ fn of_scan(scan: &TableScan) -> Option<Estimate> {
     let provider = source_as_provider(&scan.source).ok()?;
     let Some(table) = provider.downcast_ref::<TierTable>() else {
         let (Precision::Exact(rows) | Precision::Inexact(rows)) = provider.statistics()?.num_rows else { return None };
-        let (base_rows, filtered) = (rows as f64, FILTER_SELECTIVITY.powi(scan.filters.len().min(3) as i32));
+        let base_rows = rows as f64;
+        let filtered = FILTER_SELECTIVITY.powi(scan.filters.len().min(3) as i32);
         return Some(Estimate {
             rows: base_rows * filtered,
             base_rows,
@@ -100,7 +101,8 @@ fn of_scan(scan: &TableScan) -> Option<Estimate> {
 
 /// A join that is not reordered, or lies below something that is none.
 fn of_join(plan: &Join) -> Option<Estimate> {
-    let (left, right) = (of(&plan.left)?, of(&plan.right)?);
+    let left = of(&plan.left)?;
+    let right = of(&plan.right)?;
     let key = |expr: &Expr, input: &Estimate, plan: &LogicalPlan| Key {
         values: of_expr(expr, input, plan.schema()),
         column: expr.try_as_col().and_then(|column| plan.schema().maybe_index_of_column(column)),

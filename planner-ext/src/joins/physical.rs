@@ -77,7 +77,8 @@ fn of(plan: &dyn ExecutionPlan, statistics: &Statistics, inputs: &[&Estimate]) -
     let columns = plan.schema().fields().len();
     let rows = statistics.num_rows.get_value().map(|rows| *rows as f64);
     if let Some(scan) = plan.downcast_ref::<TierScanExec>() {
-        let (source, rows) = (&scan.config().source, rows?);
+        let source = &scan.config().source;
+        let rows = rows?;
         let columns = scan.config().projection.iter().map(|column| Values::of_column(source, *column)).collect();
         let base_rows = (source.version.live_rows() as f64).max(rows);
         return Some(Estimate { rows, base_rows, columns });
@@ -107,7 +108,8 @@ fn of_unary(plan: &dyn ExecutionPlan, rows: Option<f64>, input: &Estimate) -> Op
     }
     let filter = plan.downcast_ref::<FilterExec>();
     let mut values = projected(&input.columns, filter.and_then(|filter| filter.projection().as_deref()));
-    let (from, to) = (plan.children().first()?.schema(), plan.schema());
+    let from = plan.children().first()?.schema();
+    let to = plan.schema();
     let kept = filter.is_some() || from.fields().iter().zip(to.fields()).all(|(a, b)| a.name() == b.name());
     if columns < values.len() || !kept {
         return Some(Estimate::unknown(rows?, columns));

@@ -46,9 +46,11 @@ fn random_graph(rng: &mut Rng, count: usize) -> Graph {
         conditions.push(column(rng, n).eq(column(rng, other)));
     }
     for _ in 0..rng.below(4) {
-        let (a, b) = (rng.below(count as u64) as usize, rng.below(count as u64) as usize);
+        let a = rng.below(count as u64) as usize;
+        let b = rng.below(count as u64) as usize;
         if a != b {
-            let (a, b) = (column(rng, a), column(rng, b));
+            let a = column(rng, a);
+            let b = column(rng, b);
             conditions.push(if rng.below(3) == 0 { a.lt(b) } else { a.eq(b) });
         }
     }
@@ -174,7 +176,8 @@ fn random_query(rng: &mut Rng, rows: u64) -> String {
         conditions.push("x0.k % 3 <= x1.k + x2.k".to_owned());
     }
     let tables: Vec<String> = (0..count).map(|n| format!("t x{n}")).collect();
-    let (tables, conditions) = (tables.join(", "), conditions.join(" AND "));
+    let tables = tables.join(", ");
+    let conditions = conditions.join(" AND ");
     let last = count - 1;
     match rng.below(3) {
         0 => format!("SELECT count(*), sum(x0.k), min(x1.s), max(x{last}.d) FROM {tables} WHERE {conditions}"),
@@ -192,7 +195,8 @@ proptest! {
         let mut rng = Rng(seed);
         let rows = 200 + rng.below(2000);
         let fixture = Fixture::new(&mut rng, rows as usize, 512, seed as usize % 2 * 100);
-        let (context, oracle) = (fixture.session(1 + seed as usize % 3), fixture.oracle());
+        let context = fixture.session(1 + seed as usize % 3);
+        let oracle = fixture.oracle();
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build().unwrap();
         for _ in 0..8 {
             let sql = random_query(&mut rng, rows);
@@ -207,7 +211,8 @@ proptest! {
 async fn columns_of_one_name_are_told_apart() {
     let mut rng = Rng(11);
     let fixture = Fixture::new(&mut rng, 6000, 512, 0);
-    let (context, oracle) = (fixture.session(2), fixture.oracle());
+    let context = fixture.session(2);
+    let oracle = fixture.oracle();
     for sql in [
         // A run-time filter on the key of a semi join, whose other side has another column of that name.
         "SELECT d.dk, s.k, s.i FROM dim d JOIN (SELECT k, i FROM t e WHERE EXISTS \

@@ -62,7 +62,8 @@ mod tests {
 
     #[test]
     fn equalities_and_lists_ask_and_nothing_else_does() {
-        let (k, s) = (|| col("k"), || col("s"));
+        let k = || col("k");
+        let s = || col("s");
         let text = || lit(ScalarValue::Utf8View(Some("x".into())));
         let texts: ArrayRef = Arc::new(StringViewArray::from(vec!["x"]));
         let x = (1, HashedValues::of(&texts).unwrap());

@@ -26,7 +26,8 @@ impl Comparison {
     /// `None` for any other expression.
     pub(super) fn of(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Option<Self> {
         let binary = expr.downcast_ref::<BinaryExpr>()?;
-        let (left, right) = (binary.left(), binary.right());
+        let left = binary.left();
+        let right = binary.right();
         let (column, op, literal) = match left.is::<Column>() {
             true => (left, *binary.op(), right),
             false => (right, binary.op().swap()?, left),
@@ -81,7 +82,9 @@ impl Comparison {
 
     /// True when a value from `min` to `max` may pass.
     pub(super) fn may_pass(&self, min: i64, max: i64) -> bool {
-        let (min, max, number) = (i128::from(min), i128::from(max), self.number);
+        let min = i128::from(min);
+        let max = i128::from(max);
+        let number = self.number;
         match self.op {
             Operator::Eq => min <= number && number <= max,
             Operator::NotEq => min != number || number != max,

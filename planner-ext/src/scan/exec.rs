@@ -99,8 +99,11 @@ impl ScanConfig {
         target_partitions: usize,
     ) -> Self {
         let all = (0..source.version.chunks.len() as u32).filter(|chunk| source.live_rows(*chunk) > 0);
-        let (dynamic, order) = (Vec::new(), ScanOrder::Stealing);
-        let (chunks, ordering, keys) = (all.collect(), None, Vec::new());
+        let dynamic = Vec::new();
+        let order = ScanOrder::Stealing;
+        let chunks = all.collect();
+        let ordering = None;
+        let keys = Vec::new();
         let mut config = Self {
             source,
             projection,
@@ -270,7 +273,8 @@ impl TierScanExec {
         }
         let schema = config.output_schema()?;
         let properties = Arc::new(config.properties(&schema)?);
-        let (metrics, statistics) = (ExecutionPlanMetricsSet::new(), OnceLock::new());
+        let metrics = ExecutionPlanMetricsSet::new();
+        let statistics = OnceLock::new();
         Ok(Self { config, schema, properties, metrics, statistics, executions: Mutex::default() })
     }
 
@@ -380,7 +384,8 @@ impl TierScanExec {
     /// Cuts the items into one range per partition, of about equally many rows.
     fn ranges(&self, items: &[u32]) -> Vec<Vec<u32>> {
         let rows = |item: &u32| self.config.source.live_rows(*item);
-        let (total, partitions) = (items.iter().map(rows).sum::<u64>().max(1), self.config.partitions as u64);
+        let total = items.iter().map(rows).sum::<u64>().max(1);
+        let partitions = self.config.partitions as u64;
         let mut lanes = vec![Vec::new(); self.config.partitions];
         let mut before = 0;
         for item in items {
@@ -537,7 +542,9 @@ impl ExecutionPlan for TierScanExec {
         result: ChildPushdownResult,
         _config: &ConfigOptions,
     ) -> Result<FilterPushdownPropagation<Arc<dyn ExecutionPlan>>> {
-        let (mut fixed, mut dynamic, mut answers) = (Vec::new(), Vec::new(), Vec::new());
+        let mut fixed = Vec::new();
+        let mut dynamic = Vec::new();
+        let mut answers = Vec::new();
         for parent in &result.parent_filters {
             // A limit below a filter is not a limit above it.
             let usable = self.config.fetch.is_none() && !is_volatile(&parent.filter);

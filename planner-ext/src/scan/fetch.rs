@@ -110,7 +110,8 @@ impl FetchExec {
 
 impl DisplayAs for FetchExec {
     fn fmt_as(&self, t: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (table, columns) = (self.source.table.name(), self.names().join(", "));
+        let table = self.source.table.name();
+        let columns = self.names().join(", ");
         match t {
             DisplayFormatType::TreeRender => writeln!(f, "table={table}\ncolumns={columns}"),
             _ => write!(f, "FetchExec: table={table}, columns=[{columns}], by position"),
@@ -154,7 +155,8 @@ impl ExecutionPlan for FetchExec {
         let [input] = <[_; 1]>::try_from(children)
             .or_else(|children| internal_err!("FetchExec with {} children", children.len()))?;
         let of = (Arc::clone(&self.source), self.columns.clone());
-        let (place, properties) = ((self.position, self.outputs.clone()), Arc::clone(&self.properties));
+        let place = (self.position, self.outputs.clone());
+        let properties = Arc::clone(&self.properties);
         Ok(Arc::new(Self::new(input, of, place, properties)))
     }
 
@@ -165,9 +167,12 @@ impl ExecutionPlan for FetchExec {
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         let input = self.input.execute(partition, Arc::clone(&context))?;
         let memory = MemoryConsumer::new("Fetch").register(context.memory_pool());
-        let (spec, schema) = (Arc::new(self.spec(&context)), self.schema());
-        let (position, outputs) = (self.position, self.outputs.clone());
-        let (baseline, beyond_budget) = (BaselineMetrics::new(&self.metrics, partition), Default::default());
+        let spec = Arc::new(self.spec(&context));
+        let schema = self.schema();
+        let position = self.position;
+        let outputs = self.outputs.clone();
+        let baseline = BaselineMetrics::new(&self.metrics, partition);
+        let beyond_budget = Default::default();
         let fetcher =
             Arc::new(Fetcher { spec, schema: Arc::clone(&schema), position, outputs, memory, baseline, beyond_budget });
         let rows = input.and_then(move |batch| Arc::clone(&fetcher).completed(batch));

@@ -69,7 +69,9 @@ struct Noted {
 
 impl JoinKeys {
     fn new(filter: u64, partitions: usize) -> Self {
-        let (noted, complete, given_up) = (Mutex::default(), OnceLock::new(), AtomicBool::new(false));
+        let noted = Mutex::default();
+        let complete = OnceLock::new();
+        let given_up = AtomicBool::new(false);
         Self { filter, partitions, noted, complete, given_up }
     }
 
@@ -200,7 +202,8 @@ impl ExecutionPlan for JoinKeysExec {
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         self.keys.begin(partition);
         let input = self.input.execute(partition, Arc::clone(&context))?;
-        let (keys, column) = (Arc::clone(&self.keys), self.key.index());
+        let keys = Arc::clone(&self.keys);
+        let column = self.key.index();
         Ok(Box::pin(KeyStream { input, column, keys, noted: Some(Vec::new()), context }))
     }
 

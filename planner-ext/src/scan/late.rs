@@ -100,7 +100,8 @@ pub(super) struct Chosen {
 impl Chosen {
     /// Evaluates the filters on a chunk whose filter columns are there.
     pub(super) fn of(chunk: &OpenChunk, filter: &mut SliceFilter) -> Result<Self> {
-        let (mut slices, mut ranges) = (Vec::new(), Vec::<Range<usize>>::new());
+        let mut slices = Vec::new();
+        let mut ranges = Vec::<Range<usize>>::new();
         let mut add = |rows: Range<usize>| match ranges.last_mut() {
             Some(last) if rows.start <= last.end + NEAR_ROWS => last.end = rows.end,
             _ => ranges.push(rows),
@@ -153,7 +154,8 @@ impl Chosen {
 /// Evaluates the filters on `chunk`; what is to be read of its other columns, `None` when no row passed.
 pub(super) fn choose(late: &Late, chunk: OpenChunk, filter: &mut SliceFilter) -> Result<Option<ColdPart>> {
     let chosen = Chosen::of(&chunk, filter)?;
-    let (all, metrics) = (chunk.waiting_bytes(), chunk.metrics());
+    let all = chunk.waiting_bytes();
+    let metrics = chunk.metrics();
     let rest = match chosen.ranges.is_empty() {
         true => {
             chunk.note(chunk.rows(), 0, Sample::default);

@@ -117,7 +117,9 @@ impl<'a> TopK<'a> {
     fn pays(&self, late: &[usize]) -> bool {
         let config = self.scan.config();
         let step = (config.chunks.len() / SAMPLE).max(1);
-        let (mut all, mut of_row, mut chunks) = (0_u64, 0_u64, 0_u32);
+        let mut all = 0_u64;
+        let mut of_row = 0_u64;
+        let mut chunks = 0_u32;
         for entry in config.chunks.iter().step_by(step).filter_map(|item| config.source.chunk(*item)) {
             let middle = entry.chunk.rows as usize / 2;
             let row = middle..middle + 1;
@@ -134,7 +136,8 @@ impl<'a> TopK<'a> {
 
     /// The same rows, completed late; `None` when nothing can wait, or when it does not pay.
     fn fetched(&self, plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
-        let (config, needed) = (self.scan.config(), self.needed());
+        let config = self.scan.config();
+        let needed = self.needed();
         let late: Vec<usize> =
             config.projection.iter().enumerate().filter(|(at, _)| !needed.contains(at)).map(|(_, c)| *c).collect();
         if late.is_empty() || !self.pays(&late) {
@@ -200,7 +203,8 @@ fn narrowed(
     node: Arc<dyn ExecutionPlan>,
     places: &[Place],
 ) -> Result<(Arc<dyn ExecutionPlan>, Vec<Place>)> {
-    let (mut outputs, mut next) = (Vec::new(), Vec::new());
+    let mut outputs = Vec::new();
+    let mut next = Vec::new();
     for output in projection.expr() {
         match plain(&output.expr).and_then(|column| places.get(column.index())) {
             Some(Place::Late(column)) => next.push(Place::Late(*column)),

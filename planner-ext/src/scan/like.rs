@@ -71,7 +71,9 @@ impl LikePieces {
     }
 
     fn fits(&self, value: &str) -> bool {
-        let (first, last, mut rest) = (self.first.as_bytes(), self.last.as_bytes(), value.as_bytes());
+        let first = self.first.as_bytes();
+        let last = self.last.as_bytes();
+        let mut rest = value.as_bytes();
         // Comparing nothing is a call too: a third of TPC-H's Q13.
         if !first.is_empty() {
             let Some(behind) = rest.strip_prefix(first) else { return false };
@@ -171,7 +173,9 @@ mod tests {
         };
         let texts: Vec<_> =
             (0..300).map(|n| (n % 11 != 0).then(|| text(&["a", "b", "ab", "ä", "%", "\n"], 9))).collect();
-        let (mut replaced, mut kept, mut found) = (0, 0, 0);
+        let mut replaced = 0;
+        let mut kept = 0;
+        let mut found = 0;
         for round in 0..600 {
             let pattern = text(&["a", "b", "%", "%", "ä", if round % 5 == 0 { "_" } else { "%" }], 7);
             let views = round % 2 == 0;

@@ -61,11 +61,13 @@ fn bounds(expr: &Arc<dyn PhysicalExpr>) -> (i64, i64) {
     let Some(binary) = expr.downcast_ref::<BinaryExpr>() else { return OPEN };
     match binary.op() {
         Operator::And => {
-            let (a, b) = (bounds(binary.left()), bounds(binary.right()));
+            let a = bounds(binary.left());
+            let b = bounds(binary.right());
             (a.0.max(b.0), a.1.min(b.1))
         }
         Operator::Or => {
-            let (a, b) = (bounds(binary.left()), bounds(binary.right()));
+            let a = bounds(binary.left());
+            let b = bounds(binary.right());
             (a.0.min(b.0), a.1.max(b.1))
         }
         op => {
@@ -149,7 +151,8 @@ impl Membership {
 
     /// False when no value of `range` passes.
     pub(super) fn any_in(&self, range: &RangeInclusive<i64>) -> bool {
-        let (first, last) = (*range.start(), *range.end());
+        let first = *range.start();
+        let last = *range.end();
         match self {
             Self::Bitmap { low, words } => {
                 let bits = words.len() as u64 * 64;
@@ -158,7 +161,8 @@ impl Membership {
                     return false;
                 }
                 let end = last.abs_diff(*low).min(bits - 1);
-                let (start_word, end_word) = ((start / 64) as usize, (end / 64) as usize);
+                let start_word = (start / 64) as usize;
+                let end_word = (end / 64) as usize;
                 let mut words = words.iter().enumerate().take(end_word + 1).skip(start_word);
                 words.any(|(place, word)| {
                     let after = if place == start_word { u64::MAX << (start % 64) } else { u64::MAX };
@@ -268,7 +272,8 @@ mod tests {
     #[test]
     fn a_range_without_keys_is_told() {
         let mut rng = crate::scan::tests::Rng(5);
-        let (mut some, mut none) = (0, 0);
+        let mut some = 0;
+        let mut none = 0;
         for (step, exact) in [(1, true), (300, true), (1 << 40, false)] {
             let keys: Vec<i64> = (0..500).map(|_| (rng.below(2000) as i64 - 1000) * step).collect();
             let filter = Membership::of_keys(&keys);

@@ -115,9 +115,12 @@ impl OpenChunk {
             }
             columns.push(resident.map(|r| (r.column.clone(), r.tier.id(), 0)));
         }
-        let (later, chosen, cold) = (Vec::new(), None, Vec::new());
+        let later = Vec::new();
+        let chosen = None;
+        let cold = Vec::new();
         let pages = if missing.is_empty() { None } else { Pages::of(spec, chunk) };
-        let (spec, chunk) = (Arc::clone(spec), Arc::clone(chunk));
+        let spec = Arc::clone(spec);
+        let chunk = Arc::clone(chunk);
         let part = ColdPart { spec, item, chunk, columns, missing, later, chosen, pages, cold };
         Ok(if part.missing.is_empty() { Opening::Now(Arc::new(part.complete(None)?)) } else { Opening::Cold(part) })
     }
@@ -140,9 +143,15 @@ impl OpenChunk {
     ) -> Self {
         let count = || AtomicUsize::new(0);
         let spec = Arc::clone(spec);
-        let (next, scanned, survivors) = (count(), count(), count());
-        let (later, chosen, pages, cold) = (Vec::new(), None, None, Vec::new());
-        let (parted, steps) = (count(), Default::default());
+        let next = count();
+        let scanned = count();
+        let survivors = count();
+        let later = Vec::new();
+        let chosen = None;
+        let pages = None;
+        let cold = Vec::new();
+        let parted = count();
+        let steps = Default::default();
         Self {
             spec,
             item,
@@ -422,7 +431,8 @@ impl ColdPart {
         let source = &self.spec.source;
         let sampled = source.version.is_sampled(self.item as usize);
         let known = std::mem::take(&mut self.columns);
-        let (mut columns, mut places) = (Vec::with_capacity(known.len()), Vec::with_capacity(known.len()));
+        let mut columns = Vec::with_capacity(known.len());
+        let mut places = Vec::with_capacity(known.len());
         for (slot, (known, column)) in known.into_iter().zip(&self.spec.columns).enumerate() {
             if let Some((values, tier, bytes)) = known {
                 columns.push(values);
@@ -497,7 +507,8 @@ impl Drop for OpenChunk {
     /// not touched. Cold ones may then come into memory.
     fn drop(&mut self) {
         let Some(touched) = self.touched.as_ref().filter(|_| !cfg!(feature = "no-counters")) else { return };
-        let (scanned, survivors) = (*self.scanned.get_mut(), *self.survivors.get_mut());
+        let scanned = *self.scanned.get_mut();
+        let survivors = *self.survivors.get_mut();
         let selected = self.selected(scanned, survivors);
         if !self.spec.conjuncts.is_empty() {
             self.spec.passed.add(scanned, survivors);

@@ -58,7 +58,8 @@ impl PhysicalOptimizerRule for CheckedPushdown {
     }
 
     fn optimize(&self, plan: Plan, config: &ConfigOptions) -> Result<Plan> {
-        let (mut ambiguous, mut foreign) = (false, false);
+        let mut ambiguous = false;
+        let mut foreign = false;
         plan.apply(|node| {
             ambiguous |= is_ambiguous(node);
             foreign |= node.children().is_empty() && !node.is::<TierScanExec>() && !FILTERLESS.contains(&node.name());
@@ -108,7 +109,8 @@ fn is_ambiguous(node: &Plan) -> bool {
     let semi = |join: &HashJoinExec| matches!(join.join_type(), JoinType::LeftSemi | JoinType::RightSemi);
     match (node.downcast_ref::<HashJoinExec>().is_some_and(semi), children.as_slice()) {
         (true, [left, right]) => {
-            let (left, right) = (left.schema(), right.schema());
+            let left = left.schema();
+            let right = right.schema();
             left.fields().iter().any(|field| right.column_with_name(field.name()).is_some())
         }
         _ => false,
@@ -238,7 +240,8 @@ fn inputs(plan: &Plan) -> Result<Vec<(Plan, Vec<Option<Expr>>)>> {
             };
             picked(columns.iter().map(own).collect(), projection)
         };
-        let (on_left, on_right) = (of(JoinSide::Left, left), of(JoinSide::Right, right));
+        let on_left = of(JoinSide::Left, left);
+        let on_right = of(JoinSide::Right, right);
         return Ok(vec![(Arc::clone(left), on_left), (Arc::clone(right), on_right)]);
     }
     // Whatever passes rows through, and unions.

@@ -82,7 +82,8 @@ impl Passed {
 
     /// Of so many rows, those that are expected to leave the scan; all as long as nothing is known.
     fn of(&self, rows: u32) -> usize {
-        let (seen, survivors) = (self.rows.load(Ordering::Relaxed), self.survivors.load(Ordering::Relaxed));
+        let seen = self.rows.load(Ordering::Relaxed);
+        let survivors = self.survivors.load(Ordering::Relaxed);
         let share = if seen > 0 { (survivors as f64 / seen as f64).min(1.0) } else { 1.0 };
         (f64::from(rows) * share).ceil() as usize
     }
@@ -587,7 +588,8 @@ impl Lane {
 
     /// Starts a read; gives the part back when the budget has no room for it.
     fn read(&mut self, part: ColdPart, admission: Admission) -> Result<Option<ColdPart>> {
-        let (item, bytes) = (part.item(), part.missing_bytes());
+        let item = part.item();
+        let bytes = part.missing_bytes();
         let read = match part.read(admission)? {
             Ok(read) => read,
             Err(part) => return Ok(Some(part)),

@@ -38,7 +38,9 @@ impl ScanSource {
 
     /// The same rows, each with its position in the version in a last column of that name.
     pub fn with_positions(&self, name: &str) -> Self {
-        let (store, table, version) = (Arc::clone(&self.store), Arc::clone(&self.table), Arc::clone(&self.version));
+        let store = Arc::clone(&self.store);
+        let table = Arc::clone(&self.table);
+        let version = Arc::clone(&self.version);
         let row: FieldRef = Arc::new(Field::new(name, DataType::UInt64, false));
         let fields: Vec<FieldRef> = table.schema().fields().iter().cloned().chain([row]).collect();
         Self { store, table, version, tiers: self.tiers.clone(), schema: Arc::new(Schema::new(fields)) }

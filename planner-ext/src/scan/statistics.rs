@@ -99,7 +99,8 @@ fn sampled_selectivity(source: &ScanSource, chunks: &[u32], filters: &[Arc<dyn P
     columns.dedup();
     let conjuncts = Conjunct::bind_all(filters, &[], source.schema(), &columns).ok()?;
     let mut filter = SliceFilter::new(conjuncts.into());
-    let (mut seen, mut kept) = (0, 0);
+    let mut seen = 0;
+    let mut kept = 0;
     for position in source.version.sampled_chunks().filter(|p| chunks.binary_search(&(*p as u32)).is_ok()) {
         let chunk = &source.version.chunks.get(position)?.chunk;
         let samples: Option<Vec<ArrayRef>> = columns.iter().map(|c| source.table.sample(chunk, *c)).collect();
@@ -203,7 +204,10 @@ fn column_statistics(source: &ScanSource, chunks: &[u32], column: usize) -> Resu
     let all_null = |i: usize, rows: u32| bounds.null_counts.value(i) == u64::from(rows);
 
     let mut exact = !version.has_deletions();
-    let (mut nulls, mut bytes, mut min_known, mut max_known) = (0, 0, true, true);
+    let mut nulls = 0;
+    let mut bytes = 0;
+    let mut min_known = true;
+    let mut max_known = true;
     for (item, entry) in chunks.iter().map(|c| *c as usize).zip(entries()) {
         nulls += bounds.null_counts.value(item);
         bytes += entry.chunk.columns().get(column).map_or(0, |s| s.scanned_bytes());
@@ -226,7 +230,8 @@ fn column_statistics(source: &ScanSource, chunks: &[u32], column: usize) -> Resu
     (min_known, max_known) = (min_known && comparable, max_known && comparable);
     let ordered = !data_type.is_nested() && *data_type != DataType::Null;
     let (min_value, max_value) = if ordered {
-        let (least, most) = (MinAccumulator::try_new(data_type)?, MaxAccumulator::try_new(data_type)?);
+        let least = MinAccumulator::try_new(data_type)?;
+        let most = MaxAccumulator::try_new(data_type)?;
         (
             min_known.then(|| extreme(least, &min, exact)).transpose()?.unwrap_or_default(),
             max_known.then(|| extreme(most, &max, exact)).transpose()?.unwrap_or_default(),

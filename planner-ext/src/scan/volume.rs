@@ -9,7 +9,8 @@ const MEASURED_CHUNKS: usize = 256;
 /// Rows of some chunks, and bytes of `columns` in them.
 pub(super) fn volume(source: &ScanSource, chunks: &[u32], columns: &[usize]) -> Volume {
     let step = chunks.len().div_ceil(MEASURED_CHUNKS).max(1);
-    let (mut volume, mut measured) = (Volume::default(), 0_usize);
+    let mut volume = Volume::default();
+    let mut measured = 0_usize;
     for entry in chunks.iter().step_by(step).filter_map(|chunk| source.chunk(*chunk)) {
         let segments = columns.iter().filter_map(|column| entry.chunk.columns().get(*column));
         let stored = segments.filter(|segment| segment.constant.is_none());

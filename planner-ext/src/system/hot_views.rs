@@ -73,7 +73,8 @@ impl Row {
             true => "pending",
             false => "published",
         };
-        let (tally, last_error) = (live.hot_views.tally(&definition.name), runs.error(&definition.name));
+        let tally = live.hot_views.tally(&definition.name);
+        let last_error = runs.error(&definition.name);
         Self { coverage, dram_bytes, tally, state, last_error, status }
     }
 }

@@ -206,7 +206,10 @@ impl PartitionStream for SystemRows {
 
     fn execute(&self, _: Arc<TaskContext>) -> SendableRecordBatchStream {
         let mut builder = RecordBatchReceiverStream::builder(Arc::clone(&self.schema), 1);
-        let (sender, rows, live, wanted) = (builder.tx(), self.rows, self.live.clone(), self.wanted.clone());
+        let sender = builder.tx();
+        let rows = self.rows;
+        let live = self.live.clone();
+        let wanted = self.wanted.clone();
         tracing::trace!(table = self.name, "reading a system table");
         builder.spawn_blocking(move || {
             for batch in rows(live, wanted)? {

@@ -62,7 +62,9 @@ pub(super) fn rows(live: Live, wanted: Wanted) -> Result<Batches> {
         })
     });
     let segments = chunks.flat_map(move |(table, chunk, rules)| {
-        let (store, memory, home) = (Arc::clone(&live.store), memory.clone(), Arc::clone(&home));
+        let store = Arc::clone(&live.store);
+        let memory = memory.clone();
+        let home = Arc::clone(&home);
         (0..chunk.segments.len()).filter_map(move |column| {
             let segment = chunk.segments.get(column)?;
             let resident = segment.resident.load_full().and_then(|r| memory.get(usize::from(r.tier.id().0)).cloned());

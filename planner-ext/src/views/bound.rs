@@ -57,8 +57,11 @@ impl BoundView {
             }
         }
         let binder = Binder::new(definition, table, state)?;
-        let (mut conjuncts, mut exprs, mut texts) = (Vec::new(), Vec::new(), Vec::new());
-        let (mut used, mut moving) = (BTreeSet::new(), false);
+        let mut conjuncts = Vec::new();
+        let mut exprs = Vec::new();
+        let mut texts = Vec::new();
+        let mut used = BTreeSet::new();
+        let mut moving = false;
         for condition in split(dialect::expression("WHERE", &definition.predicate)?) {
             let written = condition.to_string();
             let (expr, moves) = binder.bind(condition)?;
@@ -73,7 +76,9 @@ impl BoundView {
             Formula::Known(false) => return Err(Error::invalid("the condition holds for no row")),
             _ => {}
         }
-        let (definition, schema, text) = (Arc::clone(definition), Arc::clone(&binder.schema), texts.join(" AND "));
+        let definition = Arc::clone(definition);
+        let schema = Arc::clone(&binder.schema);
+        let text = texts.join(" AND ");
         let negation = exprs.iter().cloned().reduce(Expr::and).map_or_else(|| lit(false), not);
         let negation = binder.simplifier.simplify(negation)?;
         Ok(Self { definition, conjuncts, exprs, negation, schema, used, text, moving })
@@ -130,7 +135,8 @@ impl BoundView {
 
 /// What AND joins.
 fn split(condition: AstExpr) -> Vec<AstExpr> {
-    let (mut parts, mut open) = (Vec::new(), vec![condition]);
+    let mut parts = Vec::new();
+    let mut open = vec![condition];
     while let Some(part) = open.pop() {
         match part {
             AstExpr::BinaryOp { left, op: BinaryOperator::And, right } => {

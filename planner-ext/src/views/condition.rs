@@ -59,8 +59,8 @@ impl Condition {
 
     /// What is sure of each chunk of a version without reading it.
     pub(crate) fn bounded(&self, source: &ScanSource) -> Vec<Bounded> {
-        let (some, others) =
-            (may_have(source, &self.conjuncts), may_have(source, std::slice::from_ref(&self.negation)));
+        let some = may_have(source, &self.conjuncts);
+        let others = may_have(source, std::slice::from_ref(&self.negation));
         let nulls: Vec<_> =
             self.columns().iter().map(|column| source.version.statistics.column(*column).ok()).collect();
         let has_none =

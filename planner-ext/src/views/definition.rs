@@ -80,7 +80,8 @@ impl Definition {
     /// The definition as it was when the published version was the newest one.
     pub(crate) fn as_published(&self) -> Option<Self> {
         let published = self.published.as_ref()?;
-        let (version, bound_at_us) = (published.version, published.bound_at_us);
+        let version = published.version;
+        let bound_at_us = published.bound_at_us;
         Some(Self { version, bound_at_us, mark: Some(published.mark), ..self.clone() })
     }
 

@@ -92,7 +92,8 @@ impl Domain {
 
     /// Sets of values side by side in one.
     pub(super) fn union(sets: impl IntoIterator<Item = Self>) -> Self {
-        let (mut null, mut spans) = (false, Vec::new());
+        let mut null = false;
+        let mut spans = Vec::new();
         for set in sets {
             null |= set.null;
             spans.extend(set.spans);
@@ -119,10 +120,12 @@ impl Domain {
     }
 
     pub(super) fn intersection(&self, other: &Self) -> Self {
-        let (mut left, mut right) = (self.spans.iter().peekable(), other.spans.iter().peekable());
+        let mut left = self.spans.iter().peekable();
+        let mut right = other.spans.iter().peekable();
         let mut spans = Vec::new();
         while let (Some((a, b)), Some((c, d))) = (left.peek(), right.peek()) {
-            let (first, last) = (a.max(c), b.min(d));
+            let first = a.max(c);
+            let last = b.min(d);
             if first < last {
                 spans.push((first.clone(), last.clone()));
             }
@@ -187,11 +190,14 @@ mod tests {
         let mut rng = Rng(61);
         let mut within = 0;
         for _ in 0..20_000 {
-            let (a, b) = (random(&mut rng), random(&mut rng));
-            let (both, not) = (a.intersection(&b), a.complement());
+            let a = random(&mut rng);
+            let b = random(&mut rng);
+            let both = a.intersection(&b);
+            let not = a.complement();
             let either = Domain::union([a.clone(), b.clone()]);
             for value in 0..10 {
-                let (in_a, in_b) = (has(&a, value), has(&b, value));
+                let in_a = has(&a, value);
+                let in_b = has(&b, value);
                 assert_eq!(has(&both, value), in_a && in_b, "{value} in {a:?} and {b:?}");
                 assert_eq!(has(&either, value), in_a || in_b, "{value} in {a:?} or {b:?}");
                 assert_eq!(has(&not, value), !in_a, "{value} not in {a:?}");

@@ -156,10 +156,13 @@ impl Facts {
 
     fn spread_order(&mut self, left: &Expr, right: &Expr, outcomes: &Domain) -> bool {
         let may_be = |order: i128| Domain::one(ORDERS, Point::Number(order)).is_within(outcomes);
-        let (less, equal, greater) = (may_be(-1), may_be(0), may_be(1));
+        let less = may_be(-1);
+        let equal = may_be(0);
+        let greater = may_be(1);
         let types = type_of(left, &self.schema).zip(type_of(right, &self.schema));
         let Some(kind) = types.filter(|(a, b)| same_values(a, b)).and_then(|(a, _)| Kind::of(&a)) else { return false };
-        let (of_left, of_right) = (self.side(left), self.side(right));
+        let of_left = self.side(left);
+        let of_right = self.side(right);
         let (for_left, for_right) = match (less, equal, greater) {
             (false, true, false) => {
                 let both = of_left.intersection(&of_right);
@@ -179,7 +182,8 @@ impl Facts {
         if types.is_none_or(|(a, b)| !same_values(&a, &b)) {
             return Domain::all();
         }
-        let (of_left, of_right) = (self.side(left), self.side(right));
+        let of_left = self.side(left);
+        let of_right = self.side(right);
         let null = of_left.null || of_right.null;
         let (Some((first, last)), Some((start, end))) = (of_left.ends(), of_right.ends()) else {
             return Domain::not_null().with_null(null);

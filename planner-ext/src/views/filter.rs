@@ -37,7 +37,8 @@ impl Filter {
         let parts: Vec<Formula> = parts.map(|part| Formula::of(part, schema)).collect();
         let mut common = Facts::new(schema);
         common.add(&Formula::all(parts));
-        let (mut open, mut ways) = (vec![common], Vec::new());
+        let mut open = vec![common];
+        let mut ways = Vec::new();
         while let Some(mut way) = open.pop() {
             if way.is_impossible() {
                 continue;

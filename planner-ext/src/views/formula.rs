@@ -59,7 +59,8 @@ impl Formula {
 fn joined(parts: Vec<Formula>, conjunction: bool) -> Formula {
     let mut terms: HashMap<Term, usize> = HashMap::new();
     let mut domains: Vec<(Term, Vec<Domain>)> = Vec::new();
-    let (mut others, mut unknown) = (Vec::new(), false);
+    let mut others = Vec::new();
+    let mut unknown = false;
     let mut open: Vec<Formula> = parts.into_iter().rev().collect();
     while let Some(part) = open.pop() {
         match part {
@@ -222,11 +223,13 @@ impl Reader<'_> {
             }
             return self.domain(value, op, literal).map(|domain| self.within(value, domain));
         }
-        let (a, b) = (type_of(value, self.schema)?, type_of(other, self.schema)?);
+        let a = type_of(value, self.schema)?;
+        let b = type_of(other, self.schema)?;
         if !same_values(&a, &b) || Kind::of(&a).is_none() {
             return None;
         }
-        let (left, right) = (normal(value, self.schema)?, normal(other, self.schema)?);
+        let left = normal(value, self.schema)?;
+        let right = normal(other, self.schema)?;
         if left == right {
             // Equal to itself wherever it has a value.
             let known = if outcomes.contains(&0) { Domain::not_null() } else { Domain::empty() };
@@ -244,7 +247,8 @@ impl Reader<'_> {
         if !same_values(&data_type, &literal.data_type()) {
             return None;
         }
-        let (kind, point) = (Kind::of(&data_type)?, Point::of(literal)?);
+        let kind = Kind::of(&data_type)?;
+        let point = Point::of(literal)?;
         let equal = || Domain::one(kind, point.clone());
         Some(match op {
             Operator::Eq => equal(),
@@ -344,7 +348,8 @@ fn bare(expr: &Expr) -> &Expr {
 
 /// What a chain of one operator joins; chains may be longer than the stack is deep.
 pub(super) fn operands(expr: &Expr, op: Operator) -> Vec<&Expr> {
-    let (mut found, mut open) = (Vec::new(), vec![expr]);
+    let mut found = Vec::new();
+    let mut open = vec![expr];
     while let Some(part) = open.pop() {
         match part {
             Expr::BinaryExpr(BinaryExpr { left, op: found, right }) if *found == op => {

@@ -183,7 +183,8 @@ impl HotViews {
         bound: &Result<Arc<BoundView>>,
         table: &Weak<Table>,
     ) -> Option<PublishedView> {
-        let (published, newest) = (definition.published.as_ref()?, bound.as_ref().ok()?);
+        let published = definition.published.as_ref()?;
+        let newest = bound.as_ref().ok()?;
         let view = match published.bound_at_us == definition.bound_at_us {
             true => Arc::clone(newest),
             false => Arc::new(self.bind(&Arc::new(definition.as_published()?)).ok()?),

@@ -20,7 +20,8 @@ impl ViewSource for HotViews {
 
 impl HotViews {
     fn weight(&self, status: &Status) -> Option<ViewUse> {
-        let (published, definition) = (status.published.as_ref()?, &status.definition);
+        let published = status.published.as_ref()?;
+        let definition = &status.definition;
         let table = self.store.table(&definition.table).ok().filter(|table| published.is_of(table))?;
         let fields = table.schema().fields().iter().zip(&table.definition().columns);
         let own = fields.filter(|(field, _)| definition.has_column(field.name()));

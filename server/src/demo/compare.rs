@@ -16,7 +16,8 @@ type Rows = BTreeMap<String, Vec<Vec<f64>>>;
 
 /// True when `a` and `b` hold the same rows, in any order.
 pub fn equal(a: &[RecordBatch], b: &[RecordBatch]) -> Result<bool> {
-    let (mut a, mut b) = (rows(a)?, rows(b)?);
+    let mut a = rows(a)?;
+    let mut b = rows(b)?;
     if a.len() != b.len() {
         return Ok(false);
     }

@@ -23,7 +23,8 @@ pub fn draw(counts: &[(String, Vec<u64>)], width: usize) -> String {
         .iter()
         .map(|(name, row)| {
             let mean = |place: usize| {
-                let (from, to) = (place * chunks / places, (place + 1) * chunks / places);
+                let from = place * chunks / places;
+                let to = (place + 1) * chunks / places;
                 let slice = row.get(from..to).unwrap_or_default();
                 slice.iter().sum::<u64>() as f64 / slice.len().max(1) as f64
             };

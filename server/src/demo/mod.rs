@@ -277,7 +277,8 @@ async fn remove_when_interrupted(folder: PathBuf, temporary: bool) {
 fn is_memory(path: &Path, mounts: &str) -> bool {
     let holding = mounts.lines().filter_map(|line| {
         let mut words = line.split(' ').skip(1);
-        let (place, kind) = (words.next()?, words.next()?);
+        let place = words.next()?;
+        let kind = words.next()?;
         path.starts_with(place).then_some((place.len(), kind))
     });
     holding.max_by_key(|(len, _)| *len).is_some_and(|(_, kind)| kind == "tmpfs" || kind == "ramfs")

@@ -97,11 +97,14 @@ pub fn query_table(report: &Report) -> String {
     for q in &report.queries {
         let ratio = q.tiered_ms / q.dram_ms;
         let answer = if q.equal { "equal" } else { "DIFFERS" };
-        let (name, before, after) = (format!("Q{}", q.q), q.dram_ms, q.tiered_ms);
+        let name = format!("Q{}", q.q);
+        let before = q.dram_ms;
+        let after = q.tiered_ms;
         let _ = writeln!(out, "  {name:<5}{before:>9.1} ms{after:>9.1} ms{ratio:>8.2}   {answer}");
     }
     let sum = |ms: fn(&QueryTimes) -> f64| report.queries.iter().map(ms).sum::<f64>();
-    let (before, after) = (sum(|q| q.dram_ms), sum(|q| q.tiered_ms));
+    let before = sum(|q| q.dram_ms);
+    let after = sum(|q| q.tiered_ms);
     let _ = writeln!(out, "  {:<5}{before:>9.1} ms{after:>9.1} ms{:>8.2}", "sum", after / before.max(1e-9));
     let _ = writeln!(out, "  {:<5}{:>33.2}", "geomean", report.geomean_ratio);
     out
@@ -115,7 +118,9 @@ pub fn tier_table(before: &[TierInfo], after: &[TierInfo]) -> String {
         let cell = |bytes: u64| format!("{:>10} {:>5.1} %", human_bytes(bytes), bytes as f64 * 100.0 / total as f64);
         let budget = if new.budget_bytes == u64::MAX { "no limit".to_owned() } else { human_bytes(new.budget_bytes) };
         let note = if new.emulated { "   (emulated by ordinary memory)" } else { "" };
-        let (name, old, new) = (&new.name, cell(old.placed_bytes), cell(new.placed_bytes));
+        let name = &new.name;
+        let old = cell(old.placed_bytes);
+        let new = cell(new.placed_bytes);
         let _ = writeln!(out, "  {name:<6}{old:>17}{new:>24}{budget:>21}{note}");
     }
     out

@@ -33,7 +33,8 @@ pub async fn table(
     scope: std::result::Result<Json<NewScope>, JsonRejection>,
 ) -> Result<Json<Explained>> {
     let Json(scope) = scope?;
-    let (table, scope) = (table_name(&state, &name)?, scope.order()?);
+    let table = table_name(&state, &name)?;
+    let scope = scope.order()?;
     Ok(Json(Explained { items: state.engine.explain_placement(&table, &scope).await? }))
 }
 

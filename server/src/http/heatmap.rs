@@ -81,7 +81,8 @@ fn build(state: &AppState, name: &str, width: usize) -> Result<HeatMap> {
         };
         for (x, bucket) in buckets.iter().enumerate() {
             let chunks: &[ChunkEntry] = version.chunks.get(bucket.first..=bucket.last).unwrap_or_default();
-            let (mut most, mut hottest) = (0, 0.0_f32);
+            let mut most = 0;
+            let mut hottest = 0.0_f32;
             for chunk in chunks.iter().map(|entry| &entry.chunk) {
                 let segment = chunk.segments.get(position).filter(|s| s.constant.is_none());
                 let Some(segment) = segment else { continue };
@@ -97,7 +98,8 @@ fn build(state: &AppState, name: &str, width: usize) -> Result<HeatMap> {
         row
     });
     let columns = columns.collect();
-    let (rows, chunks) = (version.live_rows(), version.chunks.len());
+    let rows = version.live_rows();
+    let chunks = version.chunks.len();
     Ok(HeatMap { table: table.name().to_string(), rows, chunks, tiers: tiers.0, buckets, columns })
 }
 

@@ -37,7 +37,8 @@ pub async fn bring_back(
     order: std::result::Result<Json<BringBack>, JsonRejection>,
 ) -> Result<Json<OrderReport>> {
     let Json(BringBack { tier, columns, chunks, condition }) = order?;
-    let (table, scope) = (table_name(&state, &name)?, NewScope { columns, chunks, condition }.order()?);
+    let table = table_name(&state, &name)?;
+    let scope = NewScope { columns, chunks, condition }.order()?;
     tracing::info!(%table, tier, "bring back asked for over HTTP");
     Ok(Json(state.engine.bring_back(&table, &scope, tier).await?))
 }
@@ -49,7 +50,8 @@ pub async fn warm_up(
     scope: std::result::Result<Json<NewScope>, JsonRejection>,
 ) -> Result<Json<OrderReport>> {
     let Json(scope) = scope?;
-    let (table, scope) = (table_name(&state, &name)?, scope.order()?);
+    let table = table_name(&state, &name)?;
+    let scope = scope.order()?;
     tracing::info!(%table, "warm-up asked for over HTTP");
     Ok(Json(state.engine.warm_up(&table, &scope).await?))
 }

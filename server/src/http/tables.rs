@@ -99,7 +99,8 @@ pub async fn segments(
             let total = version.chunks.iter().flat_map(|c| &c.chunk.segments).filter(|s| stored(s)).count();
             let all = version.chunks.iter().flat_map(|entry| {
                 let chunk = &entry.chunk;
-                let (tiers, tiering) = (&tiers, state.store().tiering());
+                let tiers = &tiers;
+                let tiering = state.store().tiering();
                 let segments = chunk.segments.iter().enumerate().filter(move |(_, segment)| stored(segment));
                 segments.map(move |(position, segment)| SegmentItem {
                     chunk: chunk.id.0,

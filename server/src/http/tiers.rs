@@ -133,7 +133,8 @@ pub async fn change(
     state
         .blocking(move |state| {
             find(state, &name)?;
-            let (store, tiering) = (state.store(), state.store().tiering());
+            let store = state.store();
+            let tiering = state.store().tiering();
             if let Some(rate) = change.rate_limit {
                 tiering.set_rate_limit(&name, rate)?;
                 tracing::info!(tier = %name, %rate, "rate limit changed over HTTP");

@@ -124,7 +124,8 @@ fn cast(column: &ArrayRef, field: &Field) -> Result<ArrayRef, String> {
     let there = cast_with_options(&column, field.data_type(), &options).map_err(failed)?;
     let back = cast_with_options(&there, column.data_type(), &options).map_err(failed)?;
     if back.as_ref() != column.as_ref() {
-        let (from, to) = (column.data_type(), field.data_type());
+        let from = column.data_type();
+        let to = field.data_type();
         return Err(format!("column '{name}' is {from} here and {to} in the first file, which cannot hold its values"));
     }
     Ok(there)

@@ -168,7 +168,10 @@ impl Sample {
 
 /// The delimiters in each line that is there as a whole. Line breaks within quotes end no line.
 fn lines(text: &[u8], whole: bool) -> Vec<[usize; DELIMITERS.len()]> {
-    let (mut lines, mut line, mut bytes, mut quoted) = (Vec::new(), [0; DELIMITERS.len()], 0, false);
+    let mut lines = Vec::new();
+    let mut line = [0; DELIMITERS.len()];
+    let mut bytes = 0;
+    let mut quoted = false;
     for byte in text {
         match *byte {
             b'\n' if !quoted => {

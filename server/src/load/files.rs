@@ -88,7 +88,8 @@ pub fn open(
         Kind::Parquet => {
             let builder = open_parquet(path, file()?)?;
             let groups = builder.metadata().row_groups().iter().map(|group| group.num_rows().unsigned_abs());
-            let (mut past, mut kept) = (0, Vec::new());
+            let mut past = 0;
+            let mut kept = Vec::new();
             for (index, rows) in groups.enumerate() {
                 match kept.is_empty() && past + rows <= *skip {
                     true => past += rows,

@@ -61,7 +61,8 @@ impl Manifest {
         }
         if before.cluster_by != self.cluster_by {
             let columns = |list: &[String]| if list.is_empty() { "nothing".to_owned() } else { list.join(",") };
-            let (then, now) = (columns(&before.cluster_by), columns(&self.cluster_by));
+            let then = columns(&before.cluster_by);
+            let now = columns(&self.cluster_by);
             return Some(format!("it was clustered by {then}, now by {now}"));
         }
         let changed = before.sources.iter().zip(&self.sources).find(|(then, now)| then != now);

@@ -153,7 +153,8 @@ pub async fn load(target: &mut Target, mut source: Source, mode: Mode) -> Result
     }
     source.schema = with_text(&source.schema);
     let progress = Arc::new(Progress::start(&source.table, source.rows));
-    let (table, options) = (source.table.clone(), cluster_option(&source.cluster_by));
+    let table = source.table.clone();
+    let options = cluster_option(&source.cluster_by);
     let schema = Arc::clone(&source.schema);
     let (rows, fault) = read_ahead(source, 0, Arc::clone(&progress), target.is_remote());
     let work = target.ingest(&table, mode, options, (schema, rows.boxed()));

@@ -85,7 +85,8 @@ fn type_of(values: &[&str]) -> DataType {
 
 /// The text with its `%3A` and the like replaced.
 fn decoded(text: &str) -> String {
-    let (mut bytes, mut rest) = (Vec::with_capacity(text.len()), text.as_bytes());
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
     while let [byte, more @ ..] = rest {
         let code = match (byte, more) {
             (b'%', [high, low, ..]) => char::from(*high).to_digit(16).zip(char::from(*low).to_digit(16)),

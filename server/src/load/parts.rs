@@ -117,7 +117,9 @@ mod tests {
                 send.send(RecordBatch::try_from_iter([("k", Arc::new(values) as _)]).unwrap()).await.unwrap();
             }
             drop(send);
-            let (mut parts, mut sizes, mut values) = (Parts::new(ReceiverStream::new(receive), most), vec![], vec![]);
+            let mut parts = Parts::new(ReceiverStream::new(receive), most);
+            let mut sizes = vec![];
+            let mut values = vec![];
             while let Some(part) = parts.next().await {
                 let rows: Vec<RecordBatch> = part.collect().await;
                 sizes.push(rows.iter().map(RecordBatch::num_rows).sum::<usize>());

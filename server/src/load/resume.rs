@@ -48,7 +48,8 @@ pub async fn load(target: &mut Target, mut source: Source, mode: Mode, part_rows
     super::check_clustering(&source)?;
     source.schema = super::with_text(&source.schema);
     let (schema, table) = split_name(&source.table);
-    let (schema, staging) = (schema.unwrap_or_else(|| "public".to_owned()), format!("{table}{SUFFIX}"));
+    let schema = schema.unwrap_or_else(|| "public".to_owned());
+    let staging = format!("{table}{SUFFIX}");
     let loading = Loading { schema, table, staging, manifest: Manifest::of(&source)? };
     if loading.is_complete(target, mode).await? {
         errln!("{:<16} is complete: {}", source.table, loading.manifest.words()?);
@@ -138,7 +139,8 @@ impl Loading {
 
     /// Sets the comment, which alters the table: writes that began before are refused.
     async fn say(&self, target: &mut Target, comment: &str) -> Result<()> {
-        let (name, comment) = (self.sql_name(&self.staging), literal(comment));
+        let name = self.sql_name(&self.staging);
+        let comment = literal(comment);
         target.update(&format!("COMMENT ON TABLE {name} IS {comment}")).await
     }
 
@@ -165,7 +167,8 @@ impl Loading {
     /// Gives the table its name, in place of the old one if that is to go.
     async fn finish(&self, target: &mut Target, mode: Mode, rows: u64) -> Result<()> {
         self.check_rows(target, rows).await?;
-        let (staging, table) = (self.sql_name(&self.staging), self.sql_name(&self.table));
+        let staging = self.sql_name(&self.staging);
+        let table = self.sql_name(&self.table);
         let comment = literal(&self.manifest.words()?);
         let rename = async {
             if mode == Mode::Replace {
@@ -187,7 +190,8 @@ impl Loading {
     }
 
     async fn look(&self, target: &mut Target, what: &str, place: &str, table: &str) -> Result<Option<String>> {
-        let (schema, table) = (literal(&self.schema), literal(table));
+        let schema = literal(&self.schema);
+        let table = literal(table);
         let sql = format!("SELECT {what} FROM {place} WHERE table_schema = {schema} AND table_name = {table}");
         cell(&target.query(&sql).await?)
     }

@@ -111,9 +111,11 @@ impl Source {
     pub fn identity(&self) -> Result<Vec<String>> {
         let of_file = |file: &Path, csv: &CsvOptions| {
             let failed = |e: std::io::Error| Error::file(file, format!("cannot read it: {e}"));
-            let (path, meta) = (std::path::absolute(file).map_err(failed)?, std::fs::metadata(file).map_err(failed)?);
+            let path = std::path::absolute(file).map_err(failed)?;
+            let meta = std::fs::metadata(file).map_err(failed)?;
             let modified = meta.modified().map_err(failed)?.duration_since(std::time::UNIX_EPOCH);
-            let (bytes, modified_us) = (meta.len(), modified.map_or(0, |since| since.as_micros()));
+            let bytes = meta.len();
+            let modified_us = modified.map_or(0, |since| since.as_micros());
             let options = if is_text(file) { csv.words() } else { String::new() };
             Ok(format!("{}, {bytes} bytes, changed {modified_us}{options}", path.display()))
         };
@@ -303,7 +305,8 @@ mod tests {
         for (name, from, to) in [("a.parquet", 0, 25), ("b.parquet", 25, 25), ("d.parquet", 40, 100)] {
             let properties = parquet::file::properties::WriterProperties::builder();
             let properties = properties.set_max_row_group_row_count(Some(10)).build();
-            let (file, batch) = (File::create(folder.path().join(name)).unwrap(), numbers(from, to));
+            let file = File::create(folder.path().join(name)).unwrap();
+            let batch = numbers(from, to);
             let mut writer = parquet::arrow::ArrowWriter::try_new(file, batch.schema(), Some(properties)).unwrap();
             writer.write(&batch).unwrap();
             writer.close().unwrap();

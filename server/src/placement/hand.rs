@@ -215,7 +215,9 @@ fn explain(asked: &Asked, output: &Output) -> Result<()> {
             Ok(())
         });
     }
-    let (columns, chunks, condition) = (asked.columns.clone(), asked.chunks.clone(), asked.condition.clone());
+    let columns = asked.columns.clone();
+    let chunks = asked.chunks.clone();
+    let condition = asked.condition.clone();
     let scope = Scope { table: asked.table.clone().unwrap_or_default(), columns, chunks, condition };
     let order = with_scope(json!({}), &scope);
     let answer = output.server.request("POST", &table_path(&scope.table, "explain-placement"), Some(&order))?;
@@ -288,7 +290,9 @@ fn explained_line(item: Explained) -> String {
 fn part_line(part: Part) -> String {
     let ms = |us: f64| format!("{:.2} ms", us / 1e3);
     let Part { table, column, tier, chunks, .. } = &part;
-    let (bytes, read, fast) = (human_bytes(part.bytes), ms(part.read_us), ms(part.fast_us));
+    let bytes = human_bytes(part.bytes);
+    let read = ms(part.read_us);
+    let fast = ms(part.fast_us);
     format!("{table}.{column}: {chunks} chunks on {tier}, {bytes}, {read}; on the fastest tier {fast}")
 }
 

@@ -80,7 +80,8 @@ impl Shell {
     /// Runs one statement and writes what it gives; Ctrl-C cancels it.
     fn run_statement(&mut self, statement: &str) -> Result<()> {
         let start_us = self.clock.now_us();
-        let (client, format) = (&mut self.client, self.format);
+        let client = &mut self.client;
+        let format = self.format;
         let work = async {
             match client.run(statement).await? {
                 Outcome::Rows(schema, rows) => {

@@ -15,7 +15,10 @@ pub struct Split<'a> {
 /// Cuts `text` into statements.
 pub fn split(text: &str) -> Split<'_> {
     let mut statements = Vec::new();
-    let (mut start, mut at, mut content, mut unclosed) = (0, 0, false, false);
+    let mut start = 0;
+    let mut at = 0;
+    let mut content = false;
+    let mut unclosed = false;
     while let Some(rest) = text.get(at..).filter(|rest| !rest.is_empty()) {
         match token(rest) {
             Token::End => {
@@ -83,7 +86,8 @@ fn quote_len(rest: &str, quote: char) -> Option<usize> {
 }
 
 fn comment_len(rest: &str) -> Option<usize> {
-    let (mut depth, mut at) = (0, 0);
+    let mut depth = 0;
+    let mut at = 0;
     loop {
         let tail = rest.get(at..)?;
         let next = [tail.find("/*"), tail.find("*/")].into_iter().flatten().min()?;

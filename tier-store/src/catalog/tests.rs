@@ -178,7 +178,8 @@ fn a_damaged_catalog_of_the_version_before_is_not_sealed() {
 #[test]
 fn a_copy_of_the_version_before_is_of_this_one() {
     let dir = tempfile::tempdir().unwrap();
-    let (path, copy) = (dir.path().join("catalog.redb"), dir.path().join("copy.redb"));
+    let path = dir.path().join("catalog.redb");
+    let copy = dir.path().join("copy.redb");
     write_version_3(&Database::create(&path).unwrap());
     let before = std::fs::read(&path).unwrap();
     Catalog::open_frozen(&path, 1 << 20).unwrap().snapshot().unwrap().copy_to(&copy, 1 << 20).unwrap();

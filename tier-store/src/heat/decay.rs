@@ -227,7 +227,8 @@ impl Heat {
                 tracked.sums.idle_epochs = both.into_iter().flatten().min();
             }
             let gone = |(mark, share): &(MarkId, f32)| share * self.views.reads_of_mark(table, *mark, *column);
-            let (gone, all) = (heritage.cleared.iter().map(gone).sum::<f32>() * weight, tracked.sums.total());
+            let gone = heritage.cleared.iter().map(gone).sum::<f32>() * weight;
+            let all = tracked.sums.total();
             if gone > 0.0 && all > 0.0 {
                 tracked.sums = tracked.sums.times((1.0 - gone / all).max(0.0));
             }

@@ -58,7 +58,8 @@ impl Sample {
             sample.up += word.count_ones().saturating_sub(1);
             sample.near += (word & (word >> 1)).count_ones();
         }
-        let (words, mut last) = (rows.bit_chunks(), 0);
+        let words = rows.bit_chunks();
+        let mut last = 0;
         for word in words.iter().chain([words.remainder_bits()]) {
             sample.runs += (word & !(word << 1 | last)).count_ones();
             last = word >> (WORD_ROWS - 1);
@@ -106,7 +107,8 @@ impl Sample {
 
 /// Up to 64 rows from one on, as bits from the lowest.
 fn word_at(rows: &BooleanBuffer, from: usize) -> u64 {
-    let (first, count) = (rows.offset() + from, (rows.len() - from.min(rows.len())).min(WORD_ROWS));
+    let first = rows.offset() + from;
+    let count = (rows.len() - from.min(rows.len())).min(WORD_ROWS);
     let bytes = rows.values().get(first / 8..).unwrap_or_default();
     let word = match bytes.first_chunk::<8>() {
         Some(word) => u64::from_le_bytes(*word),

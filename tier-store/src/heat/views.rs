@@ -109,7 +109,8 @@ mod tests {
 
     #[test]
     fn scans_are_means_over_the_epochs_of_the_view() {
-        let (mut heat, column) = (ViewHeat::default(), ColumnId(1));
+        let mut heat = ViewHeat::default();
+        let column = ColumnId(1);
         heat.observe(&[view(1, 10)], 1.0);
         assert_eq!((heat.reads("s.v", column), heat.epochs("s.v")), (10.0, 1));
         // The version of a window that moved is the same view; a fresh count begins at 0.

@@ -127,13 +127,15 @@ impl AlignedBuffer {
 
     /// The bytes asked for; of a window that was not filled to its end, those written.
     pub fn as_slice(&self) -> &[u8] {
-        let (filled, end) = (self.filled(), self.window_end());
+        let filled = self.filled();
+        let end = self.window_end();
         filled.get(self.window_start..end.min(filled.len())).unwrap_or_default()
     }
 
     /// The bytes asked for, to change them.
     pub(crate) fn window_mut(&mut self) -> &mut [u8] {
-        let (start, end) = (self.window_start, self.window_end());
+        let start = self.window_start;
+        let end = self.window_end();
         let filled = self.filled_mut();
         let end = end.min(filled.len());
         filled.get_mut(start..end).unwrap_or_default()
@@ -142,7 +144,8 @@ impl AlignedBuffer {
     /// Parts of the window, by ranges counted from its start. They share the memory.
     pub(crate) fn cut(self, parts: impl IntoIterator<Item = Range<usize>>) -> Vec<Self> {
         let part = |range: Range<usize>| {
-            let (start, end) = (range.start.min(self.window_len), range.end.min(self.window_len));
+            let start = range.start.min(self.window_len);
+            let end = range.end.min(self.window_len);
             Self {
                 memory: self.memory.clone().filter(|_| start < end),
                 blocks_len: self.blocks_len,
@@ -156,7 +159,8 @@ impl AlignedBuffer {
 
     /// The window as an Arrow buffer, without copying. The memory is freed and `charge` ends with the last slice of it.
     pub fn into_arrow(self, charge: Option<Charge>) -> Buffer {
-        let (start, len) = (NonNull::from(self.as_slice()).cast::<u8>(), self.as_slice().len());
+        let start = NonNull::from(self.as_slice()).cast::<u8>();
+        let len = self.as_slice().len();
         let Some(memory) = self.memory.filter(|_| len > 0) else { return Buffer::from(Vec::<u8>::new()) };
         let owner = Arc::new(Owner { _memory: memory, _charge: charge });
         // SAFETY: the window's bytes were written, and live as long as their owner.

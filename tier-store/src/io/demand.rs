@@ -84,7 +84,8 @@ mod tests {
 
     #[test]
     fn a_device_is_busy_from_the_first_read_to_the_last_answer() {
-        let (demand, clock) = (Demand::default(), SystemClock::default());
+        let demand = Demand::default();
+        let clock = SystemClock::default();
         let start_us = clock.now_us();
         demand.begin();
         demand.begin();

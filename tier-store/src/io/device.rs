@@ -23,7 +23,8 @@ fn look() -> String {
 /// is not there.
 pub fn describe_device(path: &Path) -> String {
     let Ok(found) = std::fs::metadata(path) else { return String::new() };
-    let (major, minor) = (libc::major(found.dev()), libc::minor(found.dev()));
+    let major = libc::major(found.dev());
+    let minor = libc::minor(found.dev());
     let mut text = format!("device {major}:{minor}");
     let Ok(place) = std::fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")) else { return text };
     let read = |file: PathBuf| std::fs::read_to_string(file).ok().map(|text| text.trim().to_owned());

@@ -91,7 +91,8 @@ impl Slot {
                 return;
             }
         };
-        let (waker, charge) = (inner.waker.take(), inner.charge.take());
+        let waker = inner.waker.take();
+        let charge = inner.charge.take();
         drop(inner);
         // The memory goes first, then what was charged for it, then the count that tells the world both are gone.
         drop(leftover);

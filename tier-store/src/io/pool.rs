@@ -174,7 +174,8 @@ mod tests {
         assert_eq!(pool.kept_bytes(), 0, "nothing is kept before there is a budget");
         let reads = Account::new("reads", 1 << 20);
         pool.share_budget(&reads);
-        let (first, second) = (take(260), take(264));
+        let first = take(260);
+        let second = take(264);
         let places = [first.start(), second.start()];
         drop((first, second));
         assert_eq!(pool.kept_bytes(), 640 << 10, "260 KiB and 264 KiB take the same size");

@@ -71,7 +71,9 @@ impl Request {
         windows: &[(u64, usize)],
     ) -> (Vec<ReadHandle>, Option<Self>) {
         let offset = windows.first().map_or(0, |(offset, _)| *offset);
-        let (mut len, mut callers, mut handles) = (0, Vec::new(), Vec::with_capacity(windows.len()));
+        let mut len = 0;
+        let mut callers = Vec::new();
+        let mut handles = Vec::with_capacity(windows.len());
         for (at, bytes) in windows {
             let (handle, completer) = pair(stats, class);
             handles.push(handle);
@@ -85,7 +87,9 @@ impl Request {
                 callers.push((start..start + bytes, completer));
             }
         }
-        let (file, pool, wanted) = (Arc::clone(file), Arc::clone(pool), !callers.is_empty());
+        let file = Arc::clone(file);
+        let pool = Arc::clone(pool);
+        let wanted = !callers.is_empty();
         (handles, wanted.then_some(Self { file, pool, offset, len, callers: Callers(callers) }))
     }
 
@@ -98,7 +102,9 @@ impl Request {
         }
         let Self { file, pool, offset, callers, .. } = self;
         let apart = |(range, completer): (Range<usize>, Completer)| {
-            let (file, pool, offset) = (Arc::clone(&file), Arc::clone(&pool), offset + range.start as u64);
+            let file = Arc::clone(&file);
+            let pool = Arc::clone(&pool);
+            let offset = offset + range.start as u64;
             Self { file, pool, offset, len: range.len(), callers: Callers(vec![(0..range.len(), completer)]) }
         };
         callers.0.into_iter().map(apart).collect()
@@ -130,7 +136,8 @@ impl Request {
         read_at: impl Fn(&IoFile, &mut [MaybeUninit<u8>], u64) -> std::io::Result<usize>,
     ) -> Result<AlignedBuffer> {
         let mut buffer = AlignedBuffer::for_window(&self.pool, self.offset, self.len)?;
-        let (mut filled, needed) = (0, buffer.window_end());
+        let mut filled = 0;
+        let needed = buffer.window_end();
         while filled < needed && !self.callers.is_abandoned() {
             let blocks = buffer.blocks_mut();
             let end = blocks.len().min(filled + PIECE_BYTES);

@@ -237,10 +237,12 @@ fn counted_bytes_are_those_of_the_kernel() {
     }
     // A second cold run reads the same again.
     for round in 0..2 {
-        let (kernel, counted) = (process_read_bytes(), engine.stats().read_bytes());
+        let kernel = process_read_bytes();
+        let counted = engine.stats().read_bytes();
         let reads: Vec<_> = (0..300u64).map(|i| engine.read(&file, i * 50_048, 40_000 + 64 * i as usize)).collect();
         reads.into_iter().for_each(|read| drop(read.wait().unwrap()));
-        let (kernel, counted) = (process_read_bytes() - kernel, engine.stats().read_bytes() - counted);
+        let kernel = process_read_bytes() - kernel;
+        let counted = engine.stats().read_bytes() - counted;
         let asked: u64 = (0..300).map(|i| 40_000 + 64 * i).sum();
         assert!(counted >= asked, "round {round}: {counted} counted, {asked} asked");
         assert!(counted.abs_diff(kernel) * 20 <= kernel, "round {round}: {counted} counted, {kernel} by the kernel");

@@ -118,7 +118,9 @@ impl UringEngine {
         }
         // SAFETY: the descriptor was just created and has no other owner.
         let wake = unsafe { OwnedFd::from_raw_fd(wake) };
-        let (queue, stats, pool) = (Mutex::default(), Arc::default(), Arc::default());
+        let queue = Mutex::default();
+        let stats = Arc::default();
+        let pool = Arc::default();
         let shared = Arc::new(Shared { queue, wake, stats, pool, depth: Depth::default() });
         let (ready, started) = sync_channel(1);
         let worker = Arc::clone(&shared);
@@ -152,7 +154,8 @@ impl BlockIo for UringEngine {
     }
 
     fn read_all(&self, class: Class, file: &Arc<IoFile>, reads: &[&[(u64, usize)]]) -> Vec<ReadHandle> {
-        let (mut handles, mut requests) = (Vec::with_capacity(reads.len()), Vec::with_capacity(reads.len()));
+        let mut handles = Vec::with_capacity(reads.len());
+        let mut requests = Vec::with_capacity(reads.len());
         for windows in reads {
             let (asked, request) = Request::new(class, &self.shared.stats, &self.shared.pool, file, windows);
             handles.extend(asked);

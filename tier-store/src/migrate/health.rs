@@ -141,7 +141,8 @@ impl Health {
         trouble.pause_us = (2 * trouble.pause_us).clamp(PAUSES_US.0, PAUSES_US.1);
         trouble.retry_us = clock.now_us() + trouble.pause_us;
         let unix_us = clock.unix_us();
-        let (retry_unix_us, error) = (unix_us + trouble.pause_us, error.to_string());
+        let retry_unix_us = unix_us + trouble.pause_us;
+        let error = error.to_string();
         if trouble.failing.is_none() {
             let retry_s = trouble.pause_us / 1_000_000;
             tracing::warn!(
@@ -175,7 +176,8 @@ mod tests {
 
     #[test]
     fn three_failures_in_a_row_pause_and_each_failed_try_doubles_the_pause() {
-        let (health, clock) = (Health::default(), ManualClock::default());
+        let health = Health::default();
+        let clock = ManualClock::default();
         let fail = |times: u32| (0..times).for_each(|_| health.failed("nvm", &fault(libc::EIO), &clock));
         fail(2);
         health.did("nvm", &clock);
@@ -214,10 +216,14 @@ mod tests {
 
     #[test]
     fn only_what_the_device_says_counts() {
-        let (health, clock) = (Health::default(), ManualClock::default());
+        let health = Health::default();
+        let clock = ManualClock::default();
         let mut others = vec![Error::Cancelled, Error::Corrupt { path: "f".into(), what: "a bit".into() }];
         others.extend([libc::ENOENT, libc::EMFILE, libc::ENOMEM, libc::EACCES].map(fault));
-        let (account, asked_bytes, used_bytes, limit_bytes) = ("nvm".to_owned(), 1, 1, 1);
+        let account = "nvm".to_owned();
+        let asked_bytes = 1;
+        let used_bytes = 1;
+        let limit_bytes = 1;
         others.push(Error::BudgetExceeded { account, asked_bytes, used_bytes, limit_bytes });
         others.iter().cycle().take(70).for_each(|error| health.failed("nvm", error, &clock));
         assert_eq!(health.failing("nvm"), None);

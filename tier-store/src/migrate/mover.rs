@@ -94,7 +94,8 @@ fn at(tier: TierId) -> impl Fn(Error) -> Failed {
 /// the last of them is the home. Errors: what reading the home or storing the copy says; nothing changed then.
 pub fn try_move(tiers: &[Arc<dyn MemoryTier>], home: &dyn HomeTier, relocation: &Relocation) -> Moved {
     let Relocation { chunk, column, from, to } = relocation;
-    let (segment, home_id) = (segment_of(chunk, *column).map_err(at(*to))?, TierId(tiers.len() as u8));
+    let segment = segment_of(chunk, *column).map_err(at(*to))?;
+    let home_id = TierId(tiers.len() as u8);
     let current = segment.resident.load_full();
     let lies = current.as_ref().map_or(home_id, |resident| resident.tier.id());
     if lies == *to {
@@ -163,14 +164,16 @@ fn put(
     image: &[u8],
     before: &Option<Arc<Resident>>,
 ) -> Result<Outcome> {
-    let (chunk, segment) = (&relocation.chunk, segment_of(&relocation.chunk, relocation.column)?);
+    let chunk = &relocation.chunk;
+    let segment = segment_of(&relocation.chunk, relocation.column)?;
     let bytes = match target.store(image) {
         Ok(bytes) => bytes,
         Err(Error::BudgetExceeded { .. }) => return Ok(Outcome::Full),
         Err(error) => return Err(error),
     };
     let data_type = chunk.data_type(relocation.column).ok_or_else(|| no_column(relocation.column))?;
-    let (home, rows) = (&segment.home, chunk.rows as usize);
+    let home = &segment.home;
+    let rows = chunk.rows as usize;
     // SAFETY: the tier holds a copy of the image, which was decoded where it comes from: by whoever read it, or stored it there.
     let column = unsafe { StoredColumn::decode_copied(home, data_type, rows, &bytes.buffer)? };
     let resident = Resident { tier: bytes.tier.clone(), column, bytes };

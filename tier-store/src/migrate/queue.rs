@@ -115,9 +115,12 @@ impl MoveQueue<'_> {
     /// Returns when all have ended.
     pub fn run(&self, moves: &[Relocation], ended: impl FnMut(usize, Verdict) + Send) {
         let pending = moves.iter().cloned().enumerate().collect();
-        let (waited, pace, progress) = (Duration::ZERO, Pace::default(), (0, 0));
+        let waited = Duration::ZERO;
+        let pace = Pace::default();
+        let progress = (0, 0);
         let shift = Shift { pending, busy: 0, waiting: 0, full: 0, waited, pace, progress, ended };
-        let (shift, changed) = (Mutex::new(shift), Condvar::new());
+        let shift = Mutex::new(shift);
+        let changed = Condvar::new();
         let work = &|| self.work(&shift, &changed);
         std::thread::scope(|scope| {
             let spawn = |background: bool| -> bool {
@@ -158,7 +161,8 @@ impl MoveQueue<'_> {
     /// that is left to give up once that is wanted.
     fn help<F: FnMut(usize, Verdict)>(&self, shift: &Mutex<Shift<F>>, changed: &Condvar) {
         let mut shift = shift.lock();
-        let (mut looked_us, mut seen) = (self.clock.now_us(), shift.progress);
+        let mut looked_us = self.clock.now_us();
+        let mut seen = shift.progress;
         while shift.goes_on() {
             changed.wait_for(&mut shift, NAP);
             if self.cancel.load(Ordering::Relaxed) && !shift.pending.is_empty() {
@@ -169,7 +173,8 @@ impl MoveQueue<'_> {
             if now_us < looked_us + WATCH.as_micros() as u64 {
                 continue;
             }
-            let (bytes, moves) = (shift.progress.0 - seen.0, shift.progress.1 - seen.1);
+            let bytes = shift.progress.0 - seen.0;
+            let moves = shift.progress.1 - seen.1;
             let until_us = now_us + HELP.as_micros() as u64;
             while bytes < ENOUGH.0
                 && moves < ENOUGH.1
@@ -392,7 +397,8 @@ fn batch(pending: &mut VecDeque<Numbered>, first: usize, home: TierId) -> Vec<Nu
     let Some((_, first)) = batch.first().filter(|(_, first)| first.from == home && first.to < home) else {
         return batch;
     };
-    let (chunk, mut bytes) = (Arc::clone(&first.chunk), first.home_bytes());
+    let chunk = Arc::clone(&first.chunk);
+    let mut bytes = first.home_bytes();
     let mut at = 0;
     while at < pending.len().min(LOOK_AHEAD) && bytes < TOGETHER_BYTES {
         let fits = pending.get(at).is_some_and(|(_, other)| {

@@ -55,7 +55,9 @@ pub(crate) struct FakeHome {
 
 impl Default for FakeHome {
     fn default() -> Self {
-        let (reads, calls, fails) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
+        let reads = AtomicU64::new(0);
+        let calls = AtomicU64::new(0);
+        let fails = AtomicBool::new(false);
         Self { account: Account::new("ssd", u64::MAX), files: Mutex::default(), disk: None, fails, reads, calls }
     }
 }
@@ -69,7 +71,8 @@ impl FakeHome {
     /// The same, read by some engine.
     pub(crate) fn on(io: Arc<dyn BlockIo>) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let (files, clock) = (Arc::new(RealFiles), Arc::new(SystemClock::default()));
+        let files = Arc::new(RealFiles);
+        let clock = Arc::new(SystemClock::default());
         let account = || Account::new("ssd", u64::MAX);
         let tier = SsdTier::new(folder.path(), files, io, clock, account(), account()).unwrap();
         Self { disk: Some((folder, tier)), ..Self::default() }

@@ -73,7 +73,9 @@ pub(super) fn advise(basis: Basis<'_>, request: &AdviceRequest) -> Result<Advice
     let point = |budget: u64| all.binary_search(&budget).ok().and_then(|at| points.get(at)).cloned();
     let missing = || Error::Invalid("a budget was not planned".into());
     let of_all = |budgets: &[u64]| budgets.iter().map(|b| point(*b).ok_or_else(missing)).collect::<Result<Vec<_>>>();
-    let (curve, asked, now) = (of_all(&curve)?, of_all(&asked)?, point(now).ok_or_else(missing)?);
+    let curve = of_all(&curve)?;
+    let asked = of_all(&asked)?;
+    let now = point(now).ok_or_else(missing)?;
     let more = request.more_bytes.zip(more.and_then(point)).map(|(more_bytes, point)| MoreRoom {
         more_bytes,
         saved_us: now.mean_us.zip(point.mean_us).map(|(now, then)| now - then),
@@ -141,7 +143,8 @@ impl<'a> Advisor<'a> {
             let mut found = self.settled(&[*budget])?;
             if let Some(best) = points.last().filter(|best| best.unmet_bytes == found.unmet_bytes) {
                 if best.read_us < found.read_us {
-                    let (budget_bytes, share) = (found.budget_bytes, found.share);
+                    let budget_bytes = found.budget_bytes;
+                    let share = found.share;
                     found = BudgetPoint { budget_bytes, share, ..best.clone() };
                 }
                 // The solver goes by reading times: what statements take may differ by less than is known of them.
@@ -275,8 +278,10 @@ impl<'a> Advisor<'a> {
 pub(super) fn knee(curve: &[BudgetPoint]) -> Option<BudgetPoint> {
     let allowed: Vec<&BudgetPoint> = curve.iter().filter(|point| point.unmet_bytes == 0).collect();
     let height = |point: &BudgetPoint| point.mean_us.unwrap_or(point.read_us);
-    let (first, last) = (allowed.first()?, allowed.last()?);
-    let (fall, width) = (height(first) - height(last), (last.budget_bytes - first.budget_bytes) as f64);
+    let first = allowed.first()?;
+    let last = allowed.last()?;
+    let fall = height(first) - height(last);
+    let width = (last.budget_bytes - first.budget_bytes) as f64;
     if fall <= FLAT * height(first) || width <= 0.0 {
         return None;
     }

@@ -55,7 +55,8 @@ impl Tiering {
             return Err(Error::Invalid(format!("no segment of {table} is in this scope; its chunks are {chunks}")));
         }
         let mut flips = Flips::new(&drawn.inputs, self.shared.options.effort);
-        let (note, failing) = (self.note(found), self.failing_tiers(&drawn.inputs));
+        let note = self.note(found);
+        let failing = self.failing_tiers(&drawn.inputs);
         for at in &wanted {
             let Some((mut explanation, names)) = explainer.explain(*at).zip(drawn.names(&tables, *at)) else {
                 continue;
@@ -126,7 +127,8 @@ impl Tiering {
         };
         let stored_bytes: Vec<u64> = origins.iter().map(|origin| stored(origin).unwrap_or_default()).collect();
         let never_read = never_read(&inputs, &origins, &tables);
-        let (policy, effort) = (self.shared.policy.as_ref(), self.shared.options.effort);
+        let policy = self.shared.policy.as_ref();
+        let effort = self.shared.options.effort;
         let basis = Basis { inputs, stored_bytes: &stored_bytes, device, workload, policy, effort };
         let mut advice = advise(basis, request)?;
         (advice.never_read, advice.notes) = (never_read, self.notes(&tables, &advice));

@@ -66,9 +66,11 @@ pub struct TierProfile {
 impl TierProfile {
     /// What a simulation says.
     pub(crate) fn given(name: &str, kind: TierKind, device: impl Into<String>, cost: TierCost) -> Self {
-        let (bytes, pattern) = (1 << 20, crate::heat::Pattern::Sequential);
+        let bytes = 1 << 20;
+        let pattern = crate::heat::Pattern::Sequential;
         let point = Point { pattern, selectivity: None, bytes, places: 1, at_once: 1, us: cost.sweep_us(bytes) };
-        let (name, device) = (name.into(), device.into());
+        let name = name.into();
+        let device = device.into();
         let points = vec![point];
         Self { name, kind, device, cost, points, busy: None, measured: true, no_room: false, note: None }
     }
@@ -113,7 +115,8 @@ pub struct Calibration {
 impl Calibration {
     /// What a simulation says.
     pub(crate) fn given(tiers: Vec<TierProfile>, decompression: Option<DecompressionRates>) -> Self {
-        let (machine, correction) = (describe_machine(), Correction::default());
+        let machine = describe_machine();
+        let correction = Correction::default();
         Self { method: METHOD, unix_us: 0, took_us: 0, machine, tiers, decompression, correction }
     }
 
@@ -192,12 +195,14 @@ pub fn calibrate(
     clock: &dyn Clock,
     before: Option<&Calibration>,
 ) -> Calibration {
-    let (start_us, unix_us) = (clock.now_us(), clock.unix_us());
+    let start_us = clock.now_us();
+    let unix_us = clock.unix_us();
     let mut profiles: Vec<TierProfile> = tiers.iter().map(|tier| measure_tier(tier.as_ref(), clock)).collect();
     profiles.push(profile((home.name(), TierKind::Ssd, home.describe()), measure_home(home, clock)));
     keep_order(&mut profiles);
     let decompression = Some(decompression::measure(clock));
-    let (machine, correction) = (describe_machine(), Correction::default());
+    let machine = describe_machine();
+    let correction = Correction::default();
     let took_us = clock.now_us().saturating_sub(start_us);
     Calibration { method: METHOD, unix_us, took_us, machine, tiers: profiles, decompression, correction }
         .keeping(before)
@@ -226,14 +231,16 @@ fn profile(
     (name, kind, device): (&str, TierKind, String),
     measured: Result<(TierCost, Vec<Point>, Option<Busy>)>,
 ) -> TierProfile {
-    let (name, cost) = (name.into(), TierCost::typical(kind));
+    let name = name.into();
+    let cost = TierCost::typical(kind);
     match measured {
         Ok((cost, points, busy)) => {
             TierProfile { name, kind, device, cost, points, busy, measured: true, no_room: false, note: None }
         }
         Err(error) => {
             let no_room = matches!(error, Error::BudgetExceeded { .. });
-            let (points, note) = (Vec::new(), Some(error.to_string()));
+            let points = Vec::new();
+            let note = Some(error.to_string());
             TierProfile { name, kind, device, cost, points, busy: None, measured: false, no_room, note }
         }
     }
@@ -294,7 +301,8 @@ mod tests {
 
     #[test]
     fn tiers_are_measured_leave_nothing_behind_and_keep_their_order() {
-        let (home, tiers) = (FakeHome::on_disk(), dram(32 << 20));
+        let home = FakeHome::on_disk();
+        let tiers = dram(32 << 20);
         let calibration = calibrate(&tiers, &home, &SystemClock::default(), None);
         let [dram, ssd] = &calibration.tiers[..] else { unreachable!() };
         assert!(dram.measured && ssd.measured, "{calibration:?}");
@@ -338,7 +346,8 @@ mod tests {
 
     #[test]
     fn a_calibration_made_another_way_is_made_anew() {
-        let (home, tiers) = (FakeHome::on_disk(), dram(32 << 20));
+        let home = FakeHome::on_disk();
+        let tiers = dram(32 << 20);
         let calibration = calibrate(&tiers, &home, &SystemClock::default(), None);
         let mut json = serde_json::to_value(&calibration).unwrap();
         json.as_object_mut().unwrap().remove("method");
@@ -356,7 +365,8 @@ mod tests {
             assert!(calibration.tiers.iter().all(|t| !t.measured && t.note.is_some()), "{calibration:?}");
             assert_eq!(calibration.tiers[0].cost, TierCost::typical(TierKind::Dram));
             // For want of room nothing is tried again before there is some.
-            let (empty, home) = (tiers[0].account().limit_bytes() == 0, FakeHome::default());
+            let empty = tiers[0].account().limit_bytes() == 0;
+            let home = FakeHome::default();
             assert_eq!((calibration.tiers[0].no_room, calibration.fits(&tiers, &home)), (empty, true));
             assert_eq!(calibration.fits(&dram(32 << 20), &home), !empty);
         }
@@ -392,7 +402,8 @@ mod tests {
 
     #[test]
     fn another_device_or_machine_is_measured_anew() {
-        let (home, tiers) = (FakeHome::on_disk(), dram(32 << 20));
+        let home = FakeHome::on_disk();
+        let tiers = dram(32 << 20);
         let calibration = calibrate(&tiers, &home, &SystemClock::default(), None);
         assert!(calibration.fits(&tiers, &home));
         let mut replaced = calibration.clone();

@@ -121,7 +121,8 @@ mod tests {
 
     #[test]
     fn what_scans_see_is_believed_slowly_and_within_bounds() {
-        let (mut correction, mut now) = (Correction::default(), HomeReads::default());
+        let mut correction = Correction::default();
+        let mut now = HomeReads::default();
         for epoch in 1..=60 {
             let before = now;
             now = reads(epoch * 100_000_000, 2.0, 0.5);

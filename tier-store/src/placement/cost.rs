@@ -171,7 +171,8 @@ mod tests {
     fn a_device_of_blocks_is_read_by_blocks_where_that_leaves_out_enough() {
         let ssd = TierCost::new(100.0, 100.0, 1000.0, Some(PAGE_BYTES));
         let cut = Extent { bytes: 64 * PAGE_BYTES, rows: 65_536, whole: false };
-        let (page_us, all_us) = (PAGE_BYTES as f64 / 1000.0, 64.0 * PAGE_BYTES as f64 / 1000.0);
+        let page_us = PAGE_BYTES as f64 / 1000.0;
+        let all_us = 64.0 * PAGE_BYTES as f64 / 1000.0;
         let point_us = |accesses, extent| ssd.expected_us(&heat(Pattern::Point, accesses, accesses), extent);
         assert!((point_us(1.0, cut) - (100.0 + page_us)).abs() < 1e-9);
         assert!((point_us(7.0, cut) - 7.0 * (100.0 + page_us)).abs() < 1e-9);

@@ -95,8 +95,9 @@ impl Duty {
 
     /// The rules that hold, by new positions.
     pub(crate) fn renumbered(self, number: impl Fn(u32) -> u32) -> Self {
-        let (pin, exclusion, preference) =
-            (self.pin.map(&number), self.exclusion.map(&number), self.preference.map(&number));
+        let pin = self.pin.map(&number);
+        let exclusion = self.exclusion.map(&number);
+        let preference = self.preference.map(&number);
         Self { pin, exclusion, preference, ..self }
     }
 
@@ -275,7 +276,8 @@ mod tests {
     #[test]
     fn nothing_goes_to_a_paused_tier_or_leaves_it_but_for_home() {
         use RuleKind::{Exclude, Pin, Prefer};
-        let (dram, nvm) = (TierId(0), TierId(1));
+        let dram = TierId(0);
+        let nvm = TierId(1);
         let paused = |duty: Duty, at: TierId| duty.during_pause(0b010, at, HOME).allowed & 0b111;
         let at_each = |duty: Duty| [dram, nvm, HOME].map(|at| paused(duty, at));
         assert_eq!(at_each(duty(&[])), [0b101, 0b110, 0b101]);

@@ -182,13 +182,15 @@ fn plan_within(policy: &dyn Policy, inputs: &Inputs, work: Work<'_>) -> Result<E
     let reserved = reserve(inputs, |segment, tier| instance.cost(segment, usize::from(tier.0)));
     let Decision { solution, scores } = choose_rest(policy, inputs, &instance, &reserved, work)?;
     let pick = |row: &[f64], tier: usize| row.get(tier).copied().unwrap_or(0.0);
-    let (mut before_us, mut after_us) = (0.0, 0.0);
+    let mut before_us = 0.0;
+    let mut after_us = 0.0;
     let mut moves = Vec::new();
     let mut used = vec![(0_u64, 0_u64); tiers];
     for (index, ((segment, choice), row)) in
         inputs.segments.iter().zip(&solution.choice).zip(times.chunks_exact(tiers)).enumerate()
     {
-        let (from, to) = (usize::from(segment.current.0), usize::from(*choice));
+        let from = usize::from(segment.current.0);
+        let to = usize::from(*choice);
         before_us += pick(row, from);
         after_us += pick(row, to);
         let charged = |tier: usize| segment.charged_bytes.get(tier).copied().unwrap_or(0);
@@ -218,7 +220,8 @@ fn plan_within(policy: &dyn Policy, inputs: &Inputs, work: Work<'_>) -> Result<E
         .zip(&solution.prices)
         .filter_map(|((tier, (before, planned)), price)| {
             let budget_bytes = tier.budget_bytes?;
-            let (before_bytes, planned_bytes) = (*before, *planned);
+            let before_bytes = *before;
+            let planned_bytes = *planned;
             Some(TierPrice {
                 tier: tier.name.clone(),
                 budget_bytes,
@@ -243,7 +246,8 @@ fn plan_within(policy: &dyn Policy, inputs: &Inputs, work: Work<'_>) -> Result<E
         };
     }
     moves.sort_by(|a, b| order(inputs, a, b));
-    let (objective_us, bound_us) = (solution.objective, solution.bound);
+    let objective_us = solution.objective;
+    let bound_us = solution.bound;
     Ok(EpochPlan {
         moves,
         before_us,
@@ -263,8 +267,9 @@ fn instance(inputs: &Inputs) -> (Instance, Vec<f64>) {
     let capacities =
         inputs.tiers.iter().map(|tier| tier.budget_bytes.map_or(f64::INFINITY, |bytes| bytes as f64)).collect();
     let cells = inputs.segments.len() * tiers;
-    let (mut costs, mut bytes, mut times) =
-        (Vec::with_capacity(cells), Vec::with_capacity(cells), Vec::with_capacity(cells));
+    let mut costs = Vec::with_capacity(cells);
+    let mut bytes = Vec::with_capacity(cells);
+    let mut times = Vec::with_capacity(cells);
     for segment in &inputs.segments {
         for (id, charged) in (0..tiers).zip(segment.charged_bytes) {
             let parts = parts(inputs, segment, id);
@@ -381,7 +386,8 @@ fn order(inputs: &Inputs, a: &PlannedMove, b: &PlannedMove) -> Ordering {
 /// The sentence, for a move that a rule wants.
 fn rule_reason(policy: PolicyKind, inputs: &Inputs, planned: &PlannedMove, reserved: &Reserved) -> Option<String> {
     let segment = inputs.segments.get(planned.segment)?;
-    let (duty, home) = (&segment.duty, inputs.home());
+    let duty = &segment.duty;
+    let home = inputs.home();
     let name = |tier: TierId| inputs.tiers.get(usize::from(tier.0)).map_or("?", |tier| tier.name.as_str());
     if reserved.given_way.binary_search(&planned.segment).is_ok() {
         let rule = inputs.rule(duty.hard());
@@ -394,7 +400,8 @@ fn rule_reason(policy: PolicyKind, inputs: &Inputs, planned: &PlannedMove, reser
         return Some(format!("{} is drained", name(planned.from)));
     }
     if !duty.allows(planned.from) && segment.view.over.is_none() {
-        let (from, rule) = (name(planned.from), inputs.rule(duty.hard()));
+        let from = name(planned.from);
+        let rule = inputs.rule(duty.hard());
         return Some(match planned.from == home {
             true => format!("not to lie on {from} alone: {rule}"),
             false => format!("not to lie on {from}: {rule}"),
@@ -412,7 +419,8 @@ pub(super) fn reason(inputs: &Inputs, planned: &PlannedMove, prices: &[TierPrice
     let name = |tier: TierId| inputs.tiers.get(usize::from(tier.0)).map_or("?", |tier| tier.name.as_str());
     let price = |tier: TierId| prices.get(usize::from(tier.0));
     let Some(segment) = inputs.segments.get(planned.segment) else { return String::new() };
-    let (from, to) = (name(planned.from), name(planned.to));
+    let from = name(planned.from);
+    let to = name(planned.to);
     let expected = segment.expected();
     let reads = reads(&expected);
     if planned.to < planned.from {

@@ -86,7 +86,8 @@ pub struct Condition {
 
 impl Condition {
     fn text(&self) -> String {
-        let (tier, value) = (&self.tier, self.value);
+        let tier = &self.tier;
+        let value = self.value;
         match self.lever {
             Lever::ReadsAbove => format!("goes to {tier} when read more than {} times an epoch", figure(value)),
             Lever::ReadsBelow => format!("goes to {tier} when read less than {} times an epoch", figure(value)),
@@ -196,7 +197,8 @@ impl<'a> Explainer<'a> {
                 *slot = planned.to;
             }
         }
-        let (mut prices, mut free) = (vec![0.0; inputs.tiers.len()], vec![u64::MAX; inputs.tiers.len()]);
+        let mut prices = vec![0.0; inputs.tiers.len()];
+        let mut free = vec![u64::MAX; inputs.tiers.len()];
         let limited = inputs.tiers.iter().enumerate().filter(|(_, tier)| tier.budget_bytes.is_some());
         for ((id, _), price) in limited.zip(&plan.prices) {
             if let (Some(slot), Some(room)) = (prices.get_mut(id), free.get_mut(id)) {
@@ -259,14 +261,16 @@ impl<'a> Explainer<'a> {
     /// caller's to fill in.
     pub(super) fn explain(&self, at: usize) -> Option<Explanation> {
         let segment = self.inputs.segments.get(at)?;
-        let (options, planned) = (self.options(at, segment), self.placed(at));
+        let options = self.options(at, segment);
+        let planned = self.placed(at);
         let chosen = options.get(usize::from(planned.0))?;
         let others = options.iter().enumerate().filter(|(id, option)| option.allowed && *id != usize::from(planned.0));
         let second = others.min_by(|a, b| a.1.total_us.total_cmp(&b.1.total_us));
         let second_id = second.map(|(id, _)| TierId(id as u8));
         // Where rules leave no choice, the home is what it is weighed against.
         let against = second_id.unwrap_or_else(|| self.inputs.home());
-        let (upper, lower) = (planned.min(against), planned.max(against));
+        let upper = planned.min(against);
+        let lower = planned.max(against);
         let read = |tier: TierId| options.get(usize::from(tier.0)).map_or(0.0, |option| option.read_us);
         let benefit_us = read(lower) - read(upper);
         let rules = [segment.duty.pin, segment.duty.exclusion, segment.duty.preference];
@@ -344,7 +348,8 @@ impl<'a> Explainer<'a> {
     /// Reads per epoch at which a faster tier (`up`) or a slower one would be the cheapest, and which.
     fn reads_to_flip(&self, at: usize, explanation: &Explanation, up: bool) -> Option<(TierId, f64)> {
         let segment = self.inputs.segments.get(at)?;
-        let (planned, (heat, unit)) = (self.placed(at), Self::unit(segment));
+        let planned = self.placed(at);
+        let (heat, unit) = Self::unit(segment);
         let scaled = SegmentInput { heat, view: ViewPart::default(), ..segment.clone() };
         let cost = |id: usize| {
             let option = explanation.options.get(id)?;
@@ -427,10 +432,12 @@ impl<'a> Explainer<'a> {
     }
 
     fn ladder(&self, tier: TierId) -> (Ladder, Ladder) {
-        let (mut wanting, mut holding) = (Vec::new(), Vec::new());
+        let mut wanting = Vec::new();
+        let mut holding = Vec::new();
         let home = self.inputs.home();
         for (at, segment) in self.inputs.segments.iter().enumerate() {
-            let (placed, charged) = (self.placed(at), segment.charged_on(tier));
+            let placed = self.placed(at);
+            let charged = segment.charged_on(tier);
             if segment.duty.needs_memory(home) || !segment.duty.allows(tier) {
                 continue;
             }
@@ -454,12 +461,14 @@ impl<'a> Explainer<'a> {
 
     fn sentence(&self, at: usize, explanation: &Explanation) -> Option<String> {
         let segment = self.inputs.segments.get(at)?;
-        let (planned, current) = (self.placed(at), segment.current);
+        let planned = self.placed(at);
+        let current = segment.current;
         let place = match planned == current {
             true => format!("stays on {}", self.name(planned)),
             false => format!("goes from {} to {} with the next epoch", self.name(current), self.name(planned)),
         };
-        let (duty, views) = (&segment.duty, self.inputs.view_words(segment));
+        let duty = &segment.duty;
+        let views = self.inputs.view_words(segment);
         if self.gives_way(at) {
             let rule = self.inputs.rule(duty.hard());
             return Some(format!(
@@ -496,8 +505,10 @@ impl<'a> Explainer<'a> {
         }
         let reads = reads(&expected);
         let other = self.tier_named(runner_up);
-        let (up, upper) = (other < planned, other.min(planned));
-        let (faster, slower) = (self.name(upper), self.name(other.max(planned)));
+        let up = other < planned;
+        let upper = other.min(planned);
+        let faster = self.name(upper);
+        let slower = self.name(other.max(planned));
         let price = match explanation.price_ns_per_byte {
             price if price > 0.0 => format!("its room costs {} ns per byte", figure(price)),
             _ if up && self.free_bytes(upper) < segment.charged_on(upper) => format!("{faster} is full"),

@@ -87,7 +87,8 @@ impl Flips {
         end: f64,
         probe: &mut dyn FnMut(&mut Self, f64) -> Result<bool>,
     ) -> Result<Option<f64>> {
-        let (mut stays, mut flips) = (stays, None);
+        let mut stays = stays;
+        let mut flips = None;
         // Just beside the guess first: mostly that is all there is to do.
         let (before, beyond) = match end >= stays {
             true => (guess * (1.0 - CLOSE / 2.0), guess * (1.0 + CLOSE / 2.0) + f64::MIN_POSITIVE),

@@ -48,8 +48,10 @@ pub struct Device {
 impl Device {
     /// As calibrated.
     pub(super) fn of(calibration: &Calibration) -> Option<Self> {
-        let (home, fastest) = (calibration.tiers.last()?, calibration.tiers.first()?);
-        let ([sequential, .., point], [memory, ..]) = (home.cost.patterns, fastest.cost.patterns);
+        let home = calibration.tiers.last()?;
+        let fastest = calibration.tiers.first()?;
+        let [sequential, .., point] = home.cost.patterns;
+        let [memory, ..] = fastest.cost.patterns;
         let work_us_per_byte = home.busy.and_then(|busy| busy.cores_us_per_byte).unwrap_or_default();
         Some(Self {
             latency_us: point.latency_us,
@@ -170,7 +172,10 @@ impl Forecast {
 
     fn scan(&self, profile: &ScanProfile, known: &HashMap<(TableId, ColumnId), u32>) -> Scan {
         let partitions = f64::from(profile.partitions.max(1));
-        let (mut reads, mut work_us, mut device_bytes, mut device_us) = (Vec::new(), 0.0, 0.0, 0.0);
+        let mut reads = Vec::new();
+        let mut work_us = 0.0;
+        let mut device_bytes = 0.0;
+        let mut device_us = 0.0;
         for read in &profile.reads {
             // A table that was dropped since is left as it was.
             let Some(at) = known.get(&(read.table, read.column)).copied() else { continue };
@@ -217,7 +222,9 @@ impl Forecast {
             }
         }
         let change_us = |scan: &Scan| {
-            let (mut bytes, mut device_us, mut work_us) = (0.0, 0.0, 0.0);
+            let mut bytes = 0.0;
+            let mut device_us = 0.0;
+            let mut work_us = 0.0;
             for (column, count) in &scan.reads {
                 let per_read = per_read.get(*column as usize).copied().unwrap_or_default();
                 bytes += count * per_read.device_bytes;

@@ -38,7 +38,8 @@ impl Shared {
             true => host.load_calibration()?,
             false => None,
         };
-        let (tiers, home) = (host.memory_tiers(), host.home());
+        let tiers = host.memory_tiers();
+        let home = host.home();
         // One that is not whole is no reason not to try again.
         match saved.filter(|saved| saved.fits(&tiers, home) && saved.is_complete()) {
             Some(saved) => {

@@ -146,7 +146,8 @@ impl Holds {
         let mut segments = std::mem::take(&mut inputs.segments);
         for segment in &mut segments {
             let Some(recent) = self.known.recent.get(&segment.key) else { continue };
-            let (heat_us, factor) = (heat_us(inputs, segment), self.options.factor);
+            let heat_us = heat_us(inputs, segment);
+            let factor = self.options.factor;
             let unchanged = match recent.direction {
                 Direction::Rose => heat_us * factor > recent.heat_us,
                 Direction::Sank => heat_us < recent.heat_us * factor,
@@ -165,7 +166,8 @@ impl Holds {
         epoch: u64,
         done: impl Iterator<Item = (usize, TierId)>,
     ) {
-        let (options, known) = (self.options, &mut self.known);
+        let options = self.options;
+        let known = &mut self.known;
         if known.basis != *basis {
             known.recent.clear();
             known.basis.clone_from(basis);

@@ -28,7 +28,8 @@ pub(super) fn set_aside(inputs: &mut Inputs, origins: &mut Vec<Origin>, kept: &[
     for (tier, held) in inputs.tiers.iter_mut().zip(&held) {
         tier.budget_bytes = tier.budget_bytes.map(|bytes| bytes.saturating_sub(*held));
     }
-    let (mut at, mut origin) = (0, 0);
+    let mut at = 0;
+    let mut origin = 0;
     inputs.segments.retain(|_| {
         at += 1;
         is_kept(at - 1)

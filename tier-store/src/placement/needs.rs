@@ -52,7 +52,8 @@ impl Needs {
     pub(crate) fn check(&self, now: &Self) -> Result<()> {
         let home = self.inputs.home();
         for (id, tier) in (0..home.0).map(TierId).zip(&self.inputs.tiers) {
-            let (need, budget) = (self.pinned_to(id), tier.budget_bytes.unwrap_or(u64::MAX));
+            let need = self.pinned_to(id);
+            let budget = tier.budget_bytes.unwrap_or(u64::MAX);
             let worse = need > now.pinned_to(id) || budget < now.budget(id);
             if need > budget && worse {
                 let too_much = bytes(need - budget);
@@ -64,7 +65,8 @@ impl Needs {
                 )));
             }
         }
-        let (homeless, before) = (self.homeless_bytes(), now.homeless_bytes());
+        let homeless = self.homeless_bytes();
+        let before = now.homeless_bytes();
         if homeless > before {
             let budgets: u64 = self.inputs.tiers.iter().filter_map(|tier| tier.budget_bytes).sum();
             let need: u64 = self.inputs.segments.iter().map(|segment| segment.bytes).sum();

@@ -145,7 +145,8 @@ impl Tiering {
         shared.control.read().check_not_frozen()?;
         let id = turn.map_or_else(|| host.last_epoch(), Ok)? + 1;
         let _under_way = shared.begin(id);
-        let (unix_us, start_us) = (shared.clock.unix_us(), shared.clock.now_us());
+        let unix_us = shared.clock.unix_us();
+        let start_us = shared.clock.now_us();
         let tables = sorted(host);
         let seen = shared.seen_heat(&tables, true);
         let (mut inputs, mut origins) = shared.inputs(host, &tables, seen.as_ref())?;
@@ -206,7 +207,8 @@ impl Shared {
 /// Makes of a wish what the solver obeys; the order has a place among the rules.
 fn instruct(segment: &mut SegmentInput, wish: Wish, rule: u32) {
     let current = 1_u8.checked_shl(u32::from(segment.current.0)).unwrap_or(0);
-    let (down, up) = (!current.wrapping_sub(1), current | current.wrapping_sub(1));
+    let down = !current.wrapping_sub(1);
+    let up = current | current.wrapping_sub(1);
     let within = |allowed: u8, mask: u8| if allowed & mask == 0 { current } else { allowed & mask };
     let duty = &mut segment.duty;
     duty.preferred = None;
@@ -218,7 +220,8 @@ fn instruct(segment: &mut SegmentInput, wish: Wish, rule: u32) {
         }
         Wish::Warm => {
             duty.allowed = within(duty.allowed, up);
-            let ([accesses, ..], [values, ..]) = (&mut segment.heat.accesses, &mut segment.heat.values);
+            let [accesses, ..] = &mut segment.heat.accesses;
+            let [values, ..] = &mut segment.heat.values;
             *accesses += 1.0;
             *values += segment.rows as f32;
         }

@@ -171,7 +171,8 @@ impl Wish {
 
     /// The least number that holds, between one that need not and one that does.
     fn least(&mut self, low: f64, high: f64, holds: impl Fn(&Self, f64) -> Result<bool>) -> Result<f64> {
-        let (mut low, mut high) = (low, high);
+        let mut low = low;
+        let mut high = high;
         while high > low * 1.02 {
             let between = (low * high).sqrt();
             if holds(self, between)? { high = between } else { low = between }
@@ -187,7 +188,8 @@ impl Wish {
         }
         for at in &self.wanted {
             if let Some(segment) = inputs.segments.get_mut(*at) {
-                let ([accesses, ..], [values, ..]) = (&mut segment.heat.accesses, &mut segment.heat.values);
+                let [accesses, ..] = &mut segment.heat.accesses;
+                let [values, ..] = &mut segment.heat.values;
                 *accesses += runs as f32;
                 *values += runs as f32 * segment.rows as f32;
             }

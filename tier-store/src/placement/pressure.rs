@@ -180,7 +180,8 @@ impl Shared {
                 None => return Ok(None),
             },
         };
-        let (host, tier) = (self.host()?, seat.id());
+        let host = self.host()?;
+        let tier = seat.id();
         let host = host.as_ref();
         self.cancel.store(false, Ordering::Relaxed);
         if self.is_stopping() {
@@ -225,12 +226,14 @@ impl Shared {
         if account.used_bytes() == 0 || account.used_bytes() + wanted <= budget {
             return Ok(None);
         }
-        let (unix_us, start_us) = (self.clock.unix_us(), self.clock.now_us());
+        let unix_us = self.clock.unix_us();
+        let start_us = self.clock.now_us();
         let mut tables = host.tables();
         tables.sort_by_key(|table| table.id);
         let seen = self.seen_heat(&tables, true);
         let (mut inputs, mut origins) = self.inputs(host, &tables, seen.as_ref())?;
-        let (basis, payback_epochs) = (self.mark(&mut inputs, id), inputs.payback_epochs);
+        let basis = self.mark(&mut inputs, id);
+        let payback_epochs = inputs.payback_epochs;
         let may_leave = |at: usize, segment: &SegmentInput| {
             let idle = || last_use(segment).is_none_or(|epochs| f64::from(epochs) > inputs.payback_epochs);
             let stays = || self.policy.kind() == PolicyKind::Static || segment.duty.preferred == Some(tier);
@@ -323,7 +326,8 @@ fn plan(inputs: &Inputs, (tier, lacking_bytes): (TierId, u64), why: &dyn Fn(u64)
         .collect();
     // The less recently used one of two that cost the same.
     victims.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
-    let (mut freed, mut chosen) = (0, Vec::new());
+    let mut freed = 0;
+    let mut chosen = Vec::new();
     for victim in victims {
         if freed >= lacking_bytes || chosen.len() >= MOST {
             break;

@@ -217,7 +217,8 @@ impl Choice {
             bytes: 0.0,
             second_bytes: 0.0,
         };
-        let (mut bytes, mut prices) = (bytes.iter(), prices.iter());
+        let mut bytes = bytes.iter();
+        let mut prices = prices.iter();
         for (tier, cost) in costs.iter().enumerate() {
             let (Some(bytes), Some(price)) = (bytes.next(), prices.next()) else { break };
             let reduced = cost + price * bytes;
@@ -279,7 +280,8 @@ fn solve_within(instance: &Instance, prices: Option<&[f64]>, work: Work<'_>) -> 
 fn proven(instance: &Instance, choice: Vec<u8>, bound: f64, method: Method) -> Solution {
     let objective = instance.objective(&choice);
     let bound = bound.min(objective);
-    let (gap, prices) = (gap(objective, bound), vec![0.0; instance.tiers()]);
+    let gap = gap(objective, bound);
+    let prices = vec![0.0; instance.tiers()];
     Solution { choice, objective, bound, gap, prices, method }
 }
 

@@ -54,10 +54,13 @@ pub(super) fn survey(
     (payback_epochs, rates, paused): (f64, Option<Rates>, TierMask),
     heat: HeatOf<'_>,
 ) -> (Inputs, Vec<Origin>) {
-    let (memory, names) = (host.memory_tiers(), tier_names(host));
-    let (ranks, closed) = (Ranks::of(tables), closed_tiers(&memory));
+    let memory = host.memory_tiers();
+    let names = tier_names(host);
+    let ranks = Ranks::of(tables);
+    let closed = closed_tiers(&memory);
     let home = TierId(memory.len() as u8);
-    let (mut segments, mut origins) = (Vec::new(), Vec::new());
+    let mut segments = Vec::new();
+    let mut origins = Vec::new();
     for (table, snapshot) in tables.iter().enumerate() {
         let scopes = scopes(&snapshot.rules, &names, &snapshot.chunks, &snapshot.statistics);
         for (position, entry) in snapshot.chunks.iter().enumerate() {

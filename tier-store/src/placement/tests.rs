@@ -77,7 +77,9 @@ fn placed(inputs: &Inputs, plan: &super::epoch::EpochPlan) -> Vec<TierId> {
 
 /// Checks that a plan obeys, and counts segments: pinned and placed so, given way, kept from somewhere.
 fn keeps_the_rules(case: &str, inputs: &Inputs, plan: &super::epoch::EpochPlan) -> (u32, u32, u32) {
-    let (mut pinned, mut given_way, mut excluded) = (0, 0, 0);
+    let mut pinned = 0;
+    let mut given_way = 0;
+    let mut excluded = 0;
     let at = placed(inputs, plan);
     let mut used = [0; 3];
     for (n, segment) in inputs.segments.iter().enumerate() {
@@ -119,7 +121,9 @@ fn every_plan_of_every_policy_keeps_the_rules_or_says_which_segments_give_way() 
 
 /// Segments that were pinned, that gave way, and that were kept from somewhere.
 fn plans_keep_the_rules(rng: &mut StdRng) -> (u32, u32, u32) {
-    let (mut pinned, mut given_way, mut excluded) = (0, 0, 0);
+    let mut pinned = 0;
+    let mut given_way = 0;
+    let mut excluded = 0;
     for round in 0..600 {
         let chunks = rng.random_range(1..14);
         let rules = (0..rng.random_range(1..6)).fold(Rules::default(), |rules, _| rules.with(rule(rng, chunks), 0).0);
@@ -150,7 +154,9 @@ fn plans_keep_the_rules(rng: &mut StdRng) -> (u32, u32, u32) {
             let (pins, gone, away) = keeps_the_rules(&format!("round {round}, {}", kind.name()), &inputs, &plan);
             (pinned, given_way, excluded) = (pinned + pins, given_way + gone, excluded + away);
             assert!(plan.moves.iter().all(|planned| !planned.reason.is_empty()));
-            let (bound, objective, gap) = (plan.bound_us, plan.objective_us, plan.gap);
+            let bound = plan.bound_us;
+            let objective = plan.objective_us;
+            let gap = plan.gap;
             assert!(bound <= objective && gap <= 1.0, "round {round}, {kind:?}: {bound} {objective} {gap}");
             let again = plan_by(policy.as_ref(), &inputs, effort).unwrap();
             assert_eq!((again.moves, again.given_way), (plan.moves, plan.given_way), "round {round}, {kind:?}");
@@ -176,7 +182,8 @@ fn four(rules: &Rules, reads: [f32; 4], current: u8, room: u64) -> Inputs {
         let mut charged_bytes = [0; super::epoch::MAX_TIERS];
         charged_bytes[0] = MIB;
         let key = SegmentKey { table: TableId(1), chunk: ChunkId(n as u64), column: ColumnId(0) };
-        let (duty, current) = (scopes.duty(n, ColumnId(0)), TierId(current));
+        let duty = scopes.duty(n, ColumnId(0));
+        let current = TierId(current);
         SegmentInput {
             key,
             rows: 65_536,
@@ -267,7 +274,9 @@ fn least_us(inputs: &Inputs, given_way: &[usize]) -> f64 {
 #[test]
 fn the_bound_is_one_of_the_whole_problem_whatever_rules_reserve() {
     let mut rng = StdRng::seed_from_u64(61);
-    let (mut reserved, mut near, mut solved) = (0, 0, 0);
+    let mut reserved = 0;
+    let mut near = 0;
+    let mut solved = 0;
     for round in 0..1500 {
         let chunks = rng.random_range(1..4);
         let mut rules = Rules::default();

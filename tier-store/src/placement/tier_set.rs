@@ -117,12 +117,14 @@ impl Tiering {
         let _turn = shared.turn_before(&shared.in_epoch);
         let mut rows = shared.rows.lock();
         shared.check_new(host, tier.as_ref()).inspect_err(|_| shared.wake(GIVEN_UP))?;
-        let (memory, names) = (host.memory_tiers(), tier_names(host));
+        let memory = host.memory_tiers();
+        let names = tier_names(host);
         let mut calibration = shared.calibrated(host)?;
         let profile = measure_tier(tier.as_ref(), shared.clock.as_ref());
         tier.account().set_limit_bytes(budget_bytes);
         let at = place(&profile, &calibration.tiers);
-        let (device, measured) = (profile.device.clone(), profile.measured);
+        let device = profile.device.clone();
+        let measured = profile.measured;
         tracing::info!(tier = tier.name(), position = at, device, measured, "a tier is added");
         calibration.tiers.insert(at, profile);
         // Of the others nothing becomes untrue: they may outlive it.
@@ -202,7 +204,8 @@ impl Tiering {
         let _turn = shared.turn_before(&shared.in_epoch);
         let mut rows = shared.rows.lock();
         let tier = shared.droppable(host, name).inspect_err(|_| shared.wake(GIVEN_UP))?;
-        let (memory, names) = (host.memory_tiers(), tier_names(host));
+        let memory = host.memory_tiers();
+        let names = tier_names(host);
         let mut calibration = shared.calibrated(host)?;
         calibration.tiers.retain(|profile| profile.name != name);
         let left = memory.iter().filter(|known| known.name() != name).cloned().collect();
@@ -285,8 +288,11 @@ impl Shared {
 
     /// Refuses while somebody holds a byte of a tier, or might.
     fn check_empty(&self, host: &dyn TieringHost, tier: &dyn MemoryTier) -> Result<()> {
-        let (name, account) = (tier.name(), tier.account());
-        let (mut segments, mut held, mut kept) = (0_u64, 0, false);
+        let name = tier.name();
+        let account = tier.account();
+        let mut segments = 0_u64;
+        let mut held = 0;
+        let mut kept = false;
         for table in host.tables() {
             let found = table.chunks.iter().flat_map(|entry| entry.chunk.segments.iter());
             let found = found.filter(|s| s.resident.load().as_ref().is_some_and(|r| r.tier == *tier.seat()));

@@ -537,7 +537,8 @@ impl Drop for Tiering {
 }
 
 fn account(host: &dyn TieringHost, name: &str) -> Result<Arc<Account>> {
-    let (memory, home) = (host.memory_tiers(), host.home());
+    let memory = host.memory_tiers();
+    let home = host.home();
     let found = memory.iter().find(|tier| tier.name() == name).map(|tier| tier.account());
     found
         .or_else(|| (home.name() == name).then(|| home.account()))
@@ -638,7 +639,8 @@ impl Shared {
         let _under_way = (!request.dry_run).then(|| self.begin(id));
         let mut tables = host.tables();
         tables.sort_by_key(|table| table.id);
-        let (unix_us, start_us) = (self.clock.unix_us(), self.clock.now_us());
+        let unix_us = self.clock.unix_us();
+        let start_us = self.clock.now_us();
         if fold && !request.dry_run {
             let views = self.views();
             self.observe(&mut self.heat.write(), &tables, &views);
@@ -697,7 +699,8 @@ impl Shared {
     ) {
         let tiers = host.memory_tiers();
         let rates = if request.is_paced { self.rates(host) } else { Vec::new() };
-        let (has_rate, urgent) = (rates.iter().any(Option::is_some), request.reason == pressure::TRIGGER);
+        let has_rate = rates.iter().any(Option::is_some);
+        let urgent = request.reason == pressure::TRIGGER;
         let queue = MoveQueue {
             tiers: &tiers,
             home: host.home(),
@@ -756,7 +759,8 @@ impl Shared {
 }
 
 pub(super) fn epoch_record(id: u64, unix_us: u64, request: &EpochRequest, drawn: &Drawn, solve_us: u64) -> EpochRecord {
-    let (inputs, plan) = (&drawn.inputs, &drawn.plan);
+    let inputs = &drawn.inputs;
+    let plan = &drawn.plan;
     EpochRecord {
         id,
         unix_us,

@@ -175,7 +175,8 @@ impl Shared {
 
     /// Watches the moves that were carried out.
     fn watch(&self, report: &EpochReport, relocations: &[Relocation], drawn: &Drawn) {
-        let (inputs, home) = (&drawn.inputs, drawn.inputs.home());
+        let inputs = &drawn.inputs;
+        let home = drawn.inputs.home();
         let mut watches = Vec::new();
         for ((record, relocation), planned) in report.moves.iter().zip(relocations).zip(&drawn.plan.moves) {
             let segment = relocation.chunk.segments.get(relocation.column);

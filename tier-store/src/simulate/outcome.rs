@@ -125,7 +125,8 @@ pub(super) fn run_with(
         [&counts.promoted, &counts.made_room].map(|count| count.load(Ordering::Relaxed))
     };
     let mut merged_before = [0; 2];
-    let (mut outcome, mut flips) = (Outcome::default(), Flips::default());
+    let mut outcome = Outcome::default();
+    let mut flips = Flips::default();
     for (epoch, reads) in (0..).zip(&course.reads) {
         for (tier, event) in course.scenario.events(epoch) {
             match event {
@@ -210,7 +211,8 @@ struct Flips {
 impl Flips {
     /// Takes note of an epoch's moves; how many turned back, and how many of these for no good reason.
     fn note(&mut self, world: &World, tiering: &Tiering, report: &EpochReport) -> (u64, u64) {
-        let (mut flips, mut unearned) = (0, 0);
+        let mut flips = 0;
+        let mut unearned = 0;
         let rank = |name: &str| super::world::TIERS.iter().position(|tier| *tier == name);
         for record in report.moves.iter().filter(|record| record.status == MoveStatus::Done) {
             let Some(column) = COLUMNS.iter().position(|name| *name == record.column) else { continue };

@@ -47,7 +47,8 @@ fn courses(scenario: Scenario) -> impl Iterator<Item = Course> {
 
 #[test]
 fn optimal_keeps_the_bounds_of_every_workload() {
-    let (mut broken, mut runs) = (Vec::new(), 0);
+    let mut broken = Vec::new();
+    let mut runs = 0;
     for scenario in Scenario::ALL {
         let bounds = bounds(scenario);
         for course in courses(scenario) {
@@ -83,7 +84,8 @@ fn one_scan_of_everything_does_not_displace_the_hot_set() {
     let behind = |scenario| outcome(scenario).reading_us - outcome(scenario).fixed_us;
     let without = behind(Scenario::Stable);
     for scenario in [Scenario::FullScan, Scenario::LongScan] {
-        let (with, mean_us) = (behind(scenario), outcome(scenario).reading_us / 30.0);
+        let with = behind(scenario);
+        let mean_us = outcome(scenario).reading_us / 30.0;
         let case = format!("{}: {with} {without} {mean_us}", scenario.name());
         assert!(with - without < mean_us, "costs less than one more epoch: {case}");
     }

@@ -180,7 +180,8 @@ impl World {
         let bytes = encoded.bytes.len() as u64;
         let chunk = |id: u64, homes: Vec<Home>| {
             let segments = Segment::of_file((0..).map(ColumnId), homes);
-            let (table, path) = (TableId(1), PathBuf::new());
+            let table = TableId(1);
+            let path = PathBuf::new();
             let chunk = Chunk::new(table, ChunkId(id), ROWS, batch.schema(), path, bytes, segments);
             ChunkEntry { chunk: Arc::new(chunk), deletions: None, place: id }
         };

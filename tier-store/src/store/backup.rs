@@ -209,7 +209,8 @@ impl Copying<'_> {
         check_space(folder, total_bytes + SLACK_BYTES)?;
         let ssd = folder.join(SSD_FOLDER);
         RealFiles.create_folder(&ssd)?;
-        let (mut done_bytes, mut rows) = (0, 0);
+        let mut done_bytes = 0;
+        let mut rows = 0;
         let mut folders = BTreeSet::from([folder.to_owned(), ssd.clone()]);
         for chunk in &held.chunks {
             let path = ssd.join(core.ssd.relative(&chunk.path)?);

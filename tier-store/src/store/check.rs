@@ -460,7 +460,8 @@ fn catalog_finding(path: PathBuf, what: String) -> Finding {
 }
 
 fn notice(path: PathBuf, what: &str, advice: &str) -> Finding {
-    let (what, advice) = (what.to_owned(), advice.to_owned());
+    let what = what.to_owned();
+    let advice = advice.to_owned();
     Finding { severity: Severity::Notice, path, table: None, chunk: None, column: None, what, advice }
 }
 

@@ -115,7 +115,8 @@ impl Core {
         }
         let submitted = {
             let mut heads: Vec<_> = tables.iter().map(|table| table.lock_head()).collect();
-            let (mut commit, mut next) = (Commit::default(), Vec::with_capacity(writes.len()));
+            let mut commit = Commit::default();
+            let mut next = Vec::with_capacity(writes.len());
             for (((writes, encoded), keys), head) in writes.into_iter().zip(encoded).zip(keys).zip(&heads) {
                 let mut draft = Draft::new(self, &writes.table, head)?;
                 for (holder, rows) in &writes.deleted {
@@ -197,10 +198,12 @@ impl Core {
         tables.sort_by_key(|table| table.id());
         let mut heads: Vec<_> = tables.iter().map(|table| table.lock_head()).collect();
         // Dropped after the locks: the last reader of a chunk deletes its file.
-        let (mut gone, mut forgotten) = (Vec::new(), Vec::new());
+        let mut gone = Vec::new();
+        let mut forgotten = Vec::new();
         let mut publications = self.publications.lock();
         let list = self.tables.write();
-        let (durable, now) = (self.catalog.durable(), self.clock.now_us());
+        let durable = self.catalog.durable();
+        let now = self.clock.now_us();
         let is_durable = |waiting: &mut Waiting| !waiting.is_logged || Some(waiting.number) <= durable;
         while let Some(waiting) = publications.waiting.pop_front_if(is_durable) {
             self.publish(waiting.versions, now, &mut gone);

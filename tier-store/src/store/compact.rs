@@ -299,7 +299,9 @@ fn pick_among<'a>(
     let small = |c: &ChunkEntry| c.live_rows() * 2 < full && image_bytes(c) * 2 < CHUNK_BYTES;
     let enough_small = if zeal == Zeal::Thorough { 2 } else { 4 };
     let worth = |group: &[ChunkEntry]| group.iter().any(holed) || group.len() >= enough_small;
-    let (mut group, mut rows, mut bytes) = (Vec::new(), 0, 0);
+    let mut group = Vec::new();
+    let mut rows = 0;
+    let mut bytes = 0;
     for (entry, marked) in entries {
         let wanted = marked && (holed(entry) || small(entry)) && !skip.contains(&entry.chunk.id);
         let fits = rows + entry.live_rows() <= GROUP_CHUNKS * full && bytes + image_bytes(entry) <= most_bytes;
@@ -327,7 +329,8 @@ fn pick_among<'a>(
 
 /// Bytes of a chunk's values in memory, columns that it has no bytes for included, with a bit per row for each mark.
 fn image_bytes(entry: &ChunkEntry) -> u64 {
-    let (constant, bits) = (u64::from(entry.chunk.rows) * 16, u64::from(entry.chunk.rows).div_ceil(8));
+    let constant = u64::from(entry.chunk.rows) * 16;
+    let bits = u64::from(entry.chunk.rows).div_ceil(8);
     let of = |segment: &Arc<Segment>| if segment.constant.is_some() { constant } else { segment.rewritten_bytes() };
     let columns: u64 = entry.chunk.columns().iter().map(of).sum();
     columns + entry.chunk.mark_segments().len() as u64 * bits
@@ -350,7 +353,9 @@ fn row_maps(group: &[ChunkEntry], chunks: &Arc<NewChunks>, order: Option<&UInt32
     });
     let mut first = 0;
     let map = |old: &ChunkEntry| {
-        let (chunks, sorted, dropped) = (Arc::clone(chunks), sorted.clone(), old.deletions.clone());
+        let chunks = Arc::clone(chunks);
+        let sorted = sorted.clone();
+        let dropped = old.deletions.clone();
         let map = RowMap { chunks, first, dropped, sorted };
         first += old.live_rows();
         map

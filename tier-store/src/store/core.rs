@@ -172,7 +172,8 @@ impl Core {
                 }
                 continue;
             }
-            let (home, rows) = (&segment.home, chunk.rows as usize);
+            let home = &segment.home;
+            let rows = chunk.rows as usize;
             let image = codec::unpacked(home, Buffer::from(stored), &Arc::default())?;
             match tier.store(&image) {
                 Ok(bytes) => {
@@ -236,7 +237,9 @@ impl Core {
         let memory = self.memory_tiers.load();
         let home = TierId(memory.len() as u8);
         let mut infos: Vec<TierInfo> = memory.iter().map(|t| memory_info(t.as_ref())).collect();
-        let (mut placed, mut stored, mut segments) = (0, 0, 0);
+        let mut placed = 0;
+        let mut stored = 0;
+        let mut segments = 0;
         for table in self.tables() {
             for entry in table.version().chunks.iter() {
                 for segment in entry.chunk.segments.iter().filter(|s| s.constant.is_none()) {

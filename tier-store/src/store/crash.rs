@@ -81,7 +81,8 @@ impl Machine {
         if template.is_none() {
             create_root(&disk);
         }
-        let (random, model) = (StdRng::seed_from_u64(seed), Model::default());
+        let random = StdRng::seed_from_u64(seed);
+        let model = Model::default();
         Self { seed, random, clock, disk, model, faults: None, verbose: false }
     }
 

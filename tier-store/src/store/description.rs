@@ -66,7 +66,8 @@ impl Descriptions {
 
     /// Makes a description durable, in place of an older one. One that says the same already is left alone.
     pub(super) fn write(&self, id: TableId, record: &TableRecord) -> Result<()> {
-        let (path, bytes) = (self.path(id), text(id, record)?);
+        let path = self.path(id);
+        let bytes = text(id, record)?;
         if self.files.read(&path).is_ok_and(|found| found == bytes) {
             return Ok(());
         }
@@ -118,7 +119,8 @@ fn read(id: TableId, path: &Path, bytes: &[u8]) -> Result<TableRecord> {
     let description: Description =
         serde_json::from_slice(bytes).map_err(|e| corrupt(&format!("it is not the description of a table: {e}")))?;
     if description.format_version != FORMAT_VERSION {
-        let (found, supported) = (description.format_version, FORMAT_VERSION);
+        let found = description.format_version;
+        let supported = FORMAT_VERSION;
         return Err(Error::UnsupportedFormat { path: path.to_owned(), found, supported });
     }
     if description.id != id.0 {

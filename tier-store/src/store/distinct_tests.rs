@@ -83,7 +83,8 @@ fn sketches_follow_the_chunks() {
                 3 => store.seal(&t).unwrap(),
                 4 => {
                     let all = keys(&store, &t);
-                    let (from, count) = (rng.random_range(0..=all.len()), rng.random_range(0..3000));
+                    let from = rng.random_range(0..=all.len());
+                    let count = rng.random_range(0..3000);
                     delete(&store, &t, all.get(from..(from + count).min(all.len())).unwrap());
                 }
                 5 => drop(store.optimize(&t).unwrap()),
@@ -158,7 +159,8 @@ fn sketches_go_with_their_table_and_column_and_are_copied_with_the_rest() {
     load(&store, "t", 0..3_500);
     assert_eq!(stored(&store), 8);
     let copies = tempfile::tempdir().unwrap();
-    let (copy, back) = (copies.path().join("copy"), copies.path().join("back"));
+    let copy = copies.path().join("copy");
+    let back = copies.path().join("back");
     store.backup(&copy, &mut |_| true).unwrap();
     store.alter_table(&TableName::new("public", "t"), &[Alteration::DropColumn("k".into())]).unwrap();
     assert_eq!(stored(&store), 4);

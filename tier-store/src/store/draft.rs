@@ -72,7 +72,8 @@ impl<'a> Draft<'a> {
             return Err(Error::Conflict { table, what: "it was altered, dropped or replaced" });
         }
         let head = Arc::clone(&head.version);
-        let (chunks, delta) = (head.chunks.to_vec(), head.delta.to_vec());
+        let chunks = head.chunks.to_vec();
+        let delta = head.delta.to_vec();
         Ok(Self {
             core,
             table,
@@ -217,7 +218,8 @@ impl<'a> Draft<'a> {
         let delta = self.finish_delta(commit)?;
         let kept: HashSet<ChunkId> = chunks.iter().map(|c| c.chunk.id).collect();
         let old = &self.head.chunks;
-        let (mut removed, mut gone) = (Vec::new(), BTreeSet::new());
+        let mut removed = Vec::new();
+        let mut gone = BTreeSet::new();
         for entry in old.iter().filter(|c| !kept.contains(&c.chunk.id)) {
             removed.push(Arc::clone(&entry.chunk));
             gone.insert(entry.place);
@@ -245,7 +247,8 @@ impl<'a> Draft<'a> {
                 Arc::new(statistics)
             }
         };
-        let (chunks, delta) = (chunks.into(), delta.into());
+        let chunks = chunks.into();
+        let delta = delta.into();
         // A new chunk whose rows all went meanwhile is none.
         let mut heirs = std::mem::take(&mut self.heirs);
         heirs.iter_mut().for_each(|(_, new)| new.retain(|chunk| kept.contains(chunk)));
@@ -262,7 +265,8 @@ impl<'a> Draft<'a> {
 
     /// Removes the sketches of chunks that go, then adds those of new ones, some of which take their places.
     fn finish_sketches(&self, commit: &mut Commit, kept: &HashSet<ChunkId>, new: &[(&ChunkEntry, ChunkStatistics)]) {
-        let (table, old) = (self.table.id(), &self.head.chunks);
+        let table = self.table.id();
+        let old = &self.head.chunks;
         for entry in old.iter().filter(|c| !kept.contains(&c.chunk.id)) {
             for segment in entry.chunk.columns() {
                 commit.delete(Space::Sketches, sketch_key(table, segment.column, entry.place));
@@ -279,7 +283,8 @@ impl<'a> Draft<'a> {
     fn finish_chunks(&self, commit: &mut Commit) -> Result<Vec<ChunkEntry>> {
         let mut kept = Vec::with_capacity(self.chunks.len());
         for (at, entry) in self.chunks.iter().enumerate() {
-            let (key, is_new) = (self.key(entry.chunk.id.0), at >= self.head.chunks.len());
+            let key = self.key(entry.chunk.id.0);
+            let is_new = at >= self.head.chunks.len();
             if entry.live_rows() == 0 || self.replaced.contains(&entry.chunk.id) {
                 if !is_new {
                     commit.delete(Space::Chunks, key.clone()).delete(Space::Deletions, key);
@@ -321,7 +326,8 @@ impl<'a> Draft<'a> {
         let mut encoded = std::mem::take(&mut self.rows).into_iter();
         let mut kept = Vec::with_capacity(self.delta.len());
         for (at, rows) in self.delta.iter().enumerate() {
-            let (key, is_new) = (self.key(rows.entry.sequence), at >= self.head.delta.len());
+            let key = self.key(rows.entry.sequence);
+            let is_new = at >= self.head.delta.len();
             let bytes = if is_new { encoded.next().flatten() } else { None };
             if rows.live_rows() == 0 || self.sealed.contains(&rows.entry.sequence) {
                 // What is not logged need not be taken back, and nobody waits for the disk then.

@@ -60,7 +60,8 @@ impl Core {
             head.version = Arc::clone(&next.version);
             let mut first = 0;
             for rows in old {
-                let (into, dropped) = (Arc::clone(&entry), rows.deletions.clone());
+                let into = Arc::clone(&entry);
+                let dropped = rows.deletions.clone();
                 // Only a seal sets it beside this, and not at the same time.
                 rows.entry.moved.set(Moved::Folded { into, first, dropped });
                 first += rows.live_rows() as u32;

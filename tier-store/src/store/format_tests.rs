@@ -212,7 +212,8 @@ fn a_first_start_that_is_killed_loses_nothing() {
     // state in between that the catalog's own test goes through. Here the directory of a killed server is opened, left
     // without a close, and opened again from a copy of its files.
     let fixture = unpacked("format-3.tar.gz");
-    let (data, copy) = (fixture.path().join("data"), fixture.path().join("copy"));
+    let data = fixture.path().join("data");
+    let copy = fixture.path().join("copy");
     let store = Store::open(StoreOptions::new(&data)).unwrap();
     copy_files(&data, &copy);
     drop(store);
@@ -334,12 +335,14 @@ fn a_flipped_bit_of_the_catalog_changes_no_answer() {
     let bytes = std::fs::read(source.path().join(CATALOG_FILE)).unwrap();
     let places = used_bytes(&bytes);
     let mut random = StdRng::seed_from_u64(7);
-    let (mut refused, mut found) = (0, 0);
+    let mut refused = 0;
+    let mut found = 0;
     for round in 0..120 {
         let dir = tempfile::tempdir().unwrap();
         copy_files(source.path(), dir.path());
         let path: PathBuf = dir.path().join(CATALOG_FILE);
-        let (at, bit) = (places[random.random_range(0..places.len())], random.random_range(0..8));
+        let at = places[random.random_range(0..places.len())];
+        let bit = random.random_range(0..8);
         let mut damaged = bytes.clone();
         damaged[at] ^= 1 << bit;
         std::fs::write(&path, &damaged).unwrap();

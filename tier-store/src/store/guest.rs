@@ -42,7 +42,8 @@ fn state(done: i64) -> BTreeSet<i64> {
 fn perform(store: &Arc<Store>, table: &Arc<Table>, operation: i64) {
     let batch = rows(added(operation));
     if let Some(doomed) = deletes(operation) {
-        let (version, doomed) = (table.version(), added(doomed));
+        let version = table.version();
+        let doomed = added(doomed);
         let mut positions = RoaringTreemap::new();
         for (batch, item) in items(store, &version).unwrap().iter().zip(0..) {
             for (key, row) in batch.column(0).as_primitive::<Int64Type>().values().iter().zip(0..) {
@@ -72,7 +73,8 @@ fn perform(store: &Arc<Store>, table: &Arc<Table>, operation: i64) {
 #[ignore = "needs a machine that is killed while it works (TERRACE_TEST_DISK_DIR); tests/dax/run.sh boots one"]
 fn a_store_survives_the_death_of_its_machine() {
     let folder = |name| std::env::var_os(name).unwrap_or_else(|| panic!("{name} names a folder"));
-    let (disk, pool) = (folder("TERRACE_TEST_DISK_DIR"), folder("TERRACE_TEST_DAX_DIR"));
+    let disk = folder("TERRACE_TEST_DISK_DIR");
+    let pool = folder("TERRACE_TEST_DAX_DIR");
     let acknowledged: Option<i64> = std::env::var("TERRACE_TEST_ACKNOWLEDGED").ok().map(|text| text.parse().unwrap());
     let mut options = StoreOptions::new(PathBuf::from(disk).join("data"));
     options.dram_budget_bytes = 64 << 10;

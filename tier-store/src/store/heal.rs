@@ -79,7 +79,8 @@ fn encoded(chunk: &Chunk, columns: &[u8]) -> Result<Vec<u8>> {
     // Columns added later are not in the file.
     let there = |(_, segment): &(usize, &Arc<Segment>)| segment.constant.is_none();
     let stored: Vec<(usize, &Arc<Segment>)> = chunk.segments.iter().enumerate().filter(there).collect();
-    let (mut fields, mut arrays) = (Vec::with_capacity(stored.len()), Vec::with_capacity(stored.len()));
+    let mut fields = Vec::with_capacity(stored.len());
+    let mut arrays = Vec::with_capacity(stored.len());
     for (position, segment) in &stored {
         let field =
             chunk.field(*position).ok_or_else(|| Error::Invalid(format!("{} has no type", chunk.place(*position))))?;

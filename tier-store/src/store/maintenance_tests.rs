@@ -203,7 +203,8 @@ fn bounds_that_say_less_are_no_damage() {
         let catalog = Catalog::open(&crate::io::files::RealFiles, &dir.path().join(CATALOG_FILE), 1 << 20).unwrap();
         let key = crate::catalog::key(&[1, 0]);
         let (schema, batches) = decode_batches(&catalog.get(Space::Statistics, &key).unwrap().unwrap()).unwrap();
-        let (rows, unknown) = (batches[0].num_rows(), BooleanArray::from(vec![false; batches[0].num_rows()]));
+        let rows = batches[0].num_rows();
+        let unknown = BooleanArray::from(vec![false; batches[0].num_rows()]);
         let column = |(field, array): (&arrow::datatypes::FieldRef, &ArrayRef)| match field.name().as_str() {
             "min0" | "max0" => arrow::array::new_null_array(field.data_type(), rows),
             "exact0" => Arc::new(unknown.clone()),
@@ -376,7 +377,8 @@ fn damage_is_healed(compression: CompressionChoice) {
     assert_eq!(packed > 0, compression != CompressionChoice::None, "{packed} columns are compressed");
     rot(&chunk, 3);
     let fails = || read(&store, &a.version()).unwrap_err().to_string();
-    let (first, reads) = (fails(), store.ssd().io().stats().reads.load(Ordering::Relaxed));
+    let first = fails();
+    let reads = store.ssd().io().stats().reads.load(Ordering::Relaxed);
     assert!(first.contains("c1.arrow") && first.contains("chunk 1, column 's'"), "{first}");
     let again = store.ssd().read_columns(&chunk, &[3], Admission::Guaranteed).unwrap_err().to_string();
     assert_eq!((again.as_str(), store.ssd().io().stats().reads.load(Ordering::Relaxed)), (first.as_str(), reads));
@@ -442,7 +444,8 @@ fn damage_is_healed(compression: CompressionChoice) {
 fn a_backup_holds_one_commit_and_comes_back_whole() {
     let dir = tempfile::tempdir().unwrap();
     let good = loaded(dir.path());
-    let (target, back) = (dir.path().with_extension("backup"), dir.path().with_extension("back"));
+    let target = dir.path().with_extension("backup");
+    let back = dir.path().with_extension("back");
     let before = image(dir.path());
     let report = backup(dir.path(), &target, &mut unwatched).unwrap();
     assert_eq!((report.tables, report.chunks, report.rows), (3, 6, 2_600));
@@ -613,7 +616,8 @@ fn altered_tables_and_deleted_rows_are_checked_healed_backed_up_and_rebuilt() {
     assert_eq!(store.check(CheckOptions::default(), &mut unwatched).unwrap().findings, []);
     let whole = contents(&store);
     let mut transaction = store.begin();
-    let (seen, doomed) = (a.version(), (0..600).map(|row| TableVersion::position((row % 4) as u32, row as u32 / 4)));
+    let seen = a.version();
+    let doomed = (0..600).map(|row| TableVersion::position((row % 4) as u32, row as u32 / 4));
     transaction.change(&a, &seen, &doomed.collect(), None).unwrap();
     transaction.commit().unwrap();
     let good = contents(&store);
@@ -624,7 +628,8 @@ fn altered_tables_and_deleted_rows_are_checked_healed_backed_up_and_rebuilt() {
     let written = std::fs::read(&chunk.path).unwrap();
     let dram = Arc::clone(&store.memory_tiers()[0]);
     for column in [0, 2] {
-        let (from, to) = (crate::tier::TierId(1), crate::tier::TierId(0));
+        let from = crate::tier::TierId(1);
+        let to = crate::tier::TierId(0);
         let promote = crate::migrate::Relocation { chunk: Arc::clone(&chunk), column, from, to };
         crate::migrate::try_move(std::slice::from_ref(&dram), store.ssd().as_ref(), &promote).unwrap();
         rot(&chunk, column);
@@ -637,7 +642,8 @@ fn altered_tables_and_deleted_rows_are_checked_healed_backed_up_and_rebuilt() {
     drop((store, a, seen, chunk));
 
     assert!(checked(dir.path(), false).findings.is_empty());
-    let (target, back) = (dir.path().with_extension("backup"), dir.path().with_extension("back"));
+    let target = dir.path().with_extension("backup");
+    let back = dir.path().with_extension("back");
     backup(dir.path(), &target, &mut unwatched).unwrap();
     restore(&target, &back, &mut unwatched).unwrap();
     let store = Store::open(StoreOptions::new(&back)).unwrap();

@@ -89,8 +89,11 @@ impl Store {
     /// [`Error::Locked`] when another process has it open; [`Error::Io`] when it cannot be written;
     /// [`Error::UnsupportedFormat`] for one written by another version.
     pub fn open(options: StoreOptions) -> Result<Arc<Self>> {
-        let (tiering_options, interval, seal) = (options.tiering.clone(), options.epoch_interval, options.seal);
-        let (compaction_bytes_per_s, compression) = (options.compaction_bytes_per_s, options.compression);
+        let tiering_options = options.tiering.clone();
+        let interval = options.epoch_interval;
+        let seal = options.seal;
+        let compaction_bytes_per_s = options.compaction_bytes_per_s;
+        let compression = options.compression;
         let io_budget_bytes = options.io_budget_bytes;
         let core = Arc::new(recovery::open(options)?);
         let host: Arc<dyn TieringHost> = Arc::<Core>::clone(&core);

@@ -50,7 +50,9 @@ impl OldCatalog {
             Err(error) => return Ok(Self { damaged: vec![error.to_string()], ..Self::default() }),
             Ok(catalog) => catalog,
         };
-        let (mut objects, mut rules, mut damaged) = (Vec::new(), Vec::new(), Vec::new());
+        let mut objects = Vec::new();
+        let mut rules = Vec::new();
+        let mut damaged = Vec::new();
         if !catalog.is_sealed() {
             let unproven = |error| format!("{error}. Views and rules may not be what was written");
             damaged.extend(Catalog::verify(&path, CACHE_BYTES).err().map(unproven));
@@ -117,7 +119,8 @@ impl KnownRows {
         })?;
         let mut count = |space, of: &dyn Fn(&[u8]) -> Result<u64>, more: bool| {
             catalog.scan(space, &[], |k, v| {
-                let (table, found) = (rows.unsealed.entry(TableId(key_part(k, 0))).or_default(), of(v)?);
+                let table = rows.unsealed.entry(TableId(key_part(k, 0))).or_default();
+                let found = of(v)?;
                 *table = if more { *table + found } else { table.saturating_sub(found) };
                 Ok(true)
             })

@@ -260,7 +260,8 @@ fn read_chunk(path: &Path, name: &str, definition: &TableDefinition) -> Result<(
     // Which marks are still of a hot view, the files do not tell.
     let of_table = |(column, _): &(ColumnId, Home)| column.mark().is_none();
     let (columns, homes) = columns.into_iter().zip(homes).filter(of_table).unzip();
-    let (file, file_bytes) = (name.to_owned(), bytes.len() as u64);
+    let file = name.to_owned();
+    let file_bytes = bytes.len() as u64;
     Ok((ChunkRecord { file, file_bytes, rows, place: 0, columns, homes, marks: Vec::new() }, statistics))
 }
 
@@ -355,7 +356,8 @@ mod tests {
     #[test]
     fn a_catalog_is_in_place_whenever_it_stops() {
         let dir = tempfile::tempdir().unwrap();
-        let (catalog, new) = (dir.path().join(CATALOG_FILE), dir.path().join("new"));
+        let catalog = dir.path().join(CATALOG_FILE);
+        let new = dir.path().join("new");
         std::fs::write(&catalog, "old").unwrap();
         // It ends before the last step, for which the new catalog is missing.
         put_in_place(dir.path(), &new, 1).unwrap_err();

@@ -81,7 +81,8 @@ pub(super) struct Inspection {
 
 /// Opens a data directory for looking at it.
 pub(super) fn inspect(dir: &Path) -> Result<Inspection> {
-    let (catalog, ssd_dir) = (dir.join(CATALOG_FILE), dir.join(SSD_FOLDER));
+    let catalog = dir.join(CATALOG_FILE);
+    let ssd_dir = dir.join(SSD_FOLDER);
     if !ssd_dir.is_dir() {
         return Err(Error::not_found("data directory", dir.display().to_string()));
     }
@@ -125,7 +126,9 @@ fn assemble(options: &StoreOptions, catalog: Arc<Catalog>, next_table: u64) -> R
     let io = options.io.clone().unwrap_or_else(best_engine);
     let io_account = Account::new("cold reads", options.io_budget_bytes);
     let ssd_account = Account::new("ssd", options.ssd_budget_bytes.unwrap_or(u64::MAX));
-    let (ssd_dir, files, clock) = (dir.join(SSD_FOLDER), Arc::clone(&options.files), Arc::clone(&options.clock));
+    let ssd_dir = dir.join(SSD_FOLDER);
+    let files = Arc::clone(&options.files);
+    let clock = Arc::clone(&options.clock);
     let ssd = SsdTier::new(ssd_dir, files, io, clock, io_account, ssd_account)?;
     if let ReadGapChoice::Fixed(bytes) = options.read_gap {
         ssd.read_gap().fix(bytes);
@@ -163,7 +166,8 @@ fn assemble(options: &StoreOptions, catalog: Arc<Catalog>, next_table: u64) -> R
 /// Opens the catalog, whose lock is the lock of the directory; the holder's process id is kept beside it for the error.
 /// On return the names of catalog and SSD folder are durable, also when an earlier start was stopped short of that.
 fn open_catalog(files: &dyn FileSystem, dir: &Path, cache_bytes: usize, has_tables: bool) -> Result<Arc<Catalog>> {
-    let (holder_file, path) = (dir.join(HOLDER_FILE), dir.join(CATALOG_FILE));
+    let holder_file = dir.join(HOLDER_FILE);
+    let path = dir.join(CATALOG_FILE);
     let opened = match has_tables {
         true => Catalog::open_existing(files, &path, cache_bytes),
         false => Catalog::open(files, &path, cache_bytes),
@@ -220,7 +224,8 @@ fn load_table(core: &Core, id: TableId, record: TableRecord) -> Result<Arc<Table
     let definition = record.definition()?;
     let schema = &definition.schema;
     let mut deletions = load_deletions(core, Space::Deletions, id)?;
-    let (mut chunks, mut constants) = (Vec::new(), ConstantMarks::default());
+    let mut chunks = Vec::new();
+    let mut constants = ConstantMarks::default();
     core.catalog.scan(Space::Chunks, &key(&[id.0]), |k, v| {
         let record: ChunkRecord = decode(v, "a chunk")?;
         let path = core.ssd.dir().join(&record.file);

@@ -33,7 +33,8 @@ impl Core {
     pub(super) fn catalog_failing(&self) -> Option<Failing> {
         let error = self.catalog.failure()?.to_string();
         let mut pause = self.retry.0.lock();
-        let (now_us, unix_us) = (self.clock.now_us(), self.clock.unix_us());
+        let now_us = self.clock.now_us();
+        let unix_us = self.clock.unix_us();
         let pause = pause.get_or_insert_with(|| Pause {
             since_unix_us: unix_us,
             pause_us: PAUSES_US.0,

@@ -63,7 +63,8 @@ impl Core {
     /// Makes a rule; see [`super::Store::add_rule`].
     pub(super) fn add_rule(&self, name: &TableName, mut wish: NewRule) -> Result<Rule> {
         let _ddl = self.ddl.lock();
-        let (table, tiers) = (self.table(name)?, tier_names(self));
+        let table = self.table(name)?;
+        let tiers = tier_names(self);
         if !tiers.contains(&wish.tier) {
             return Err(Error::unknown_tier(wish.tier, &tiers));
         }
@@ -133,7 +134,8 @@ impl Core {
         if rules.is_empty() {
             return (0..columns.len()).map(usual).collect();
         }
-        let (tiers, bounds) = (tier_names(self), statistics.by_column());
+        let tiers = tier_names(self);
+        let bounds = statistics.by_column();
         let position = |id| columns.iter().position(|column| column.id == id);
         let scopes =
             Scopes::of(&rules, &tiers, &[ScopeChunk { ids: parents, rows }], &|id| position(id).and_then(&bounds));
@@ -150,7 +152,8 @@ impl Core {
     }
 
     fn statuses_of(&self, table: &Table) -> Vec<RuleStatus> {
-        let (version, tiers) = (table.version(), tier_names(self));
+        let version = table.version();
+        let tiers = tier_names(self);
         let scopes = scopes(&version.rules, &tiers, &version.chunks, &version.statistics);
         let status = |(position, rule): (u32, &Rule)| {
             let mut status = RuleStatus::new(table, rule, tiers.len());

@@ -192,8 +192,7 @@ fn not_seen() -> Error {
 
 impl Changed {
     fn new(table: &Arc<Table>, base: &Arc<TableVersion>) -> Self {
-        let (table, base, view) = (Arc::clone(table), Arc::clone(base), Arc::clone(base));
-        Self { table, base, view, own: BTreeMap::new() }
+        Self { table: Arc::clone(table), base: Arc::clone(base), view: Arc::clone(base), own: BTreeMap::new() }
     }
 
     fn delete(&mut self, positions: &RoaringTreemap) -> Result<()> {
@@ -201,7 +200,8 @@ impl Changed {
             return Ok(());
         }
         let view = Arc::make_mut(&mut self.view);
-        let (mut chunks, mut delta) = (view.chunks.to_vec(), view.delta.to_vec());
+        let mut chunks = view.chunks.to_vec();
+        let mut delta = view.delta.to_vec();
         for (item, rows) in positions.bitmaps() {
             let after_chunks = (item as usize).checked_sub(chunks.len());
             let (deletions, count) = match after_chunks {
@@ -266,7 +266,8 @@ impl Changed {
 
     fn into_writes(self) -> Result<TableWrites> {
         let mut writes = TableWrites::new(&self.table);
-        let (base, view) = (&self.base, &self.view);
+        let base = &self.base;
+        let view = &self.view;
         for (old, new) in base.chunks.iter().zip(view.chunks.iter()) {
             if let Some(rows) = newly_deleted(&old.deletions, &new.deletions) {
                 writes.deleted.push((Holder::Chunk(Arc::clone(&old.chunk.whereabouts)), rows));

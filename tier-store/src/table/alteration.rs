@@ -121,7 +121,9 @@ impl TableDefinition {
         let missing = match value {
             Some(value) if value.data_type() == field.data_type() => Constant::new(value)?,
             Some(value) => {
-                let (name, want, have) = (field.name(), field.data_type(), value.data_type());
+                let name = field.name();
+                let want = field.data_type();
+                let have = value.data_type();
                 return Err(Error::Invalid(format!("the value of column '{name}' is {have}, the column is {want}")));
             }
             None => Constant::null(field.data_type()),

@@ -102,8 +102,11 @@ impl Segment {
 
     /// A segment that lies at its home only.
     pub fn new(column: ColumnId, home: Home) -> Self {
-        let (resident, counters, filter) = (ArcSwapOption::empty(), SegmentCounters::default(), FilterSlot::default());
-        let (page_bounds, is_uneven) = (OnceLock::new(), AtomicBool::new(false));
+        let resident = ArcSwapOption::empty();
+        let counters = SegmentCounters::default();
+        let filter = FilterSlot::default();
+        let page_bounds = OnceLock::new();
+        let is_uneven = AtomicBool::new(false);
         Self { column, home, constant: None, resident, counters, filter, page_bounds, is_uneven }
     }
 
@@ -221,7 +224,9 @@ impl Chunk {
         segments: Box<[Arc<Segment>]>,
     ) -> Self {
         let life = Arc::new(FileLife { path: path.clone(), doomed: Mutex::new(None) });
-        let (file, heritage, whereabouts) = (Arc::default(), OnceLock::new(), Whereabouts::of(id));
+        let file = Arc::default();
+        let heritage = OnceLock::new();
+        let whereabouts = Whereabouts::of(id);
         Self { table, id, rows, schema, path, file_bytes, segments, file, heritage, whereabouts, life }
     }
 

@@ -94,7 +94,9 @@ impl DeltaEntry {
     }
 
     fn new(sequence: u64, batch: RecordBatch, since_us: u64, logged: bool, charge: Charge) -> Self {
-        let (moved, logged, keys) = (Destination::default(), AtomicBool::new(logged), OnceLock::new());
+        let moved = Destination::default();
+        let logged = AtomicBool::new(logged);
+        let keys = OnceLock::new();
         let columns = OnceLock::new();
         Self { sequence, batch, since_us, moved, logged, keys, columns, charge }
     }

@@ -20,7 +20,9 @@ const STEP: usize = 4096;
 /// An array of the same different values, none of them null, of a string column, if it is much shorter than the column.
 pub(super) fn few_values(column: &ArrayRef) -> Option<ArrayRef> {
     let array = column.as_string_view_opt()?;
-    let (mut seen, mut kept, mut rows) = ([NONE; PLACES], Vec::<u128>::new(), 0);
+    let mut seen = [NONE; PLACES];
+    let mut kept = Vec::<u128>::new();
+    let mut rows = 0;
     for range in valid(array) {
         for views in array.views().get(range)?.chunks(STEP) {
             for view in views {
@@ -62,8 +64,10 @@ mod tests {
         let mut rng = StdRng::seed_from_u64(23);
         let mut found = 0;
         for round in 0..300 {
-            let (rows, different) = (rng.random_range(0..20_000_usize), rng.random_range(1..80_u32));
-            let (long, nulls) = (rng.random_range(0..3_u32), rng.random_bool(0.5));
+            let rows = rng.random_range(0..20_000_usize);
+            let different = rng.random_range(1..80_u32);
+            let long = rng.random_range(0..3_u32);
+            let nulls = rng.random_bool(0.5);
             let value = |number: u32| match number % 10 < long {
                 true => format!("{number:020}"),
                 false => format!("{number}"),

@@ -105,8 +105,10 @@ impl Ingest {
         let (done, results) = channel();
         let queue = Arc::new(Mutex::new(queue));
         let workers = (0..store.core().ingest_threads).filter_map(|n| {
-            let (store, table, queue, done) =
-                (Arc::clone(&store), Arc::clone(&table), Arc::clone(&queue), done.clone());
+            let store = Arc::clone(&store);
+            let table = Arc::clone(&table);
+            let queue = Arc::clone(&queue);
+            let done = done.clone();
             let work = move || work(&store, &table, &queue, &done);
             std::thread::Builder::new().name(format!("terrace-ingest-{n}")).spawn(work).ok()
         });
@@ -200,7 +202,8 @@ impl Ingest {
             let sealed = self.seal_all()?;
             self.store.publish_table(&self.table, sealed, replace)?;
         } else {
-            let (store, written) = (Arc::clone(&self.store), self.written()?);
+            let store = Arc::clone(&self.store);
+            let written = self.written()?;
             store.add_rows(written)?;
         }
         Ok(rows)
@@ -210,7 +213,8 @@ impl Ingest {
     /// delta while it has room.
     pub fn written(mut self) -> Result<NewRows> {
         let small = self.pending_rows < self.table.options().chunk_rows as usize / 8;
-        let (mut delta, table) = (None, Arc::clone(&self.table));
+        let mut delta = None;
+        let table = Arc::clone(&self.table);
         if self.rows == self.pending_rows as u64 && small {
             delta = match self.store.delta_rows(&table, &self.pending) {
                 Err(Error::BudgetExceeded { .. }) => None,
@@ -253,7 +257,8 @@ impl Drop for Ingest {
 fn work(store: &Store, table: &Table, queue: &Mutex<Receiver<Job>>, done: &Sender<(ChunkId, Result<SealedChunk>)>) {
     loop {
         let Ok(job) = queue.lock().recv() else { return };
-        let (id, sealed) = (job.id, write_job(store.core(), table, job));
+        let id = job.id;
+        let sealed = write_job(store.core(), table, job);
         if done.send((id, sealed)).is_err() {
             return;
         }
@@ -305,7 +310,8 @@ pub(crate) fn write_chunk(
 fn stored_columns(table: &Table, batches: &[RecordBatch]) -> Result<(RecordBatch, ChunkStatistics)> {
     let schema = table.schema();
     codec::check_types(schema)?;
-    let (mut fields, mut columns) = (Vec::new(), Vec::new());
+    let mut fields = Vec::new();
+    let mut columns = Vec::new();
     let mut statistics = StatisticsBuilder::default();
     for (index, field) in schema.fields().iter().enumerate() {
         let (field, parts) = parts_of(field, batches, index)?;

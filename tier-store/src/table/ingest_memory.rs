@@ -83,10 +83,13 @@ mod tests {
     #[test]
     fn shares_wait_for_room_and_one_too_large_goes_alone() {
         let memory = IngestMemory::new(100);
-        let (most, done) = (AtomicU64::new(0), AtomicU64::new(0));
+        let most = AtomicU64::new(0);
+        let done = AtomicU64::new(0);
         thread::scope(|scope| {
             for bytes in [60, 40, 30, 150, 90, 20, 10, 99] {
-                let (memory, most, done) = (&memory, &most, &done);
+                let memory = &memory;
+                let most = &most;
+                let done = &done;
                 scope.spawn(move || {
                     for _ in 0..50 {
                         let share = memory.take(bytes);

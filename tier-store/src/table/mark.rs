@@ -198,7 +198,8 @@ pub(crate) struct ChunkMarks {
 
 impl ChunkMarks {
     pub(crate) fn of(marks: Vec<(MarkId, BooleanArray)>) -> Self {
-        let (mut split, mut constants) = (Self::default(), ConstantMarks::default());
+        let mut split = Self::default();
+        let mut constants = ConstantMarks::default();
         for (mark, bits) in marks {
             match bits.true_count() {
                 0 => split.constants.push(constants.get(mark, false)),
@@ -214,7 +215,8 @@ impl ChunkMarks {
         if self.bits.is_empty() {
             return Ok(batch);
         }
-        let (mut fields, mut columns) = (batch.schema().fields().to_vec(), batch.columns().to_vec());
+        let mut fields = batch.schema().fields().to_vec();
+        let mut columns = batch.columns().to_vec();
         for (mark, bits) in &self.bits {
             let bits: ArrayRef = Arc::new(bits.clone());
             let (field, bits) = codec::normalize_column(&mark.field(), &bits)?;

@@ -200,11 +200,13 @@ fn possible(known: &ColumnBounds, comparison: Comparison, value: ArrayRef) -> Re
         Comparison::Gt => sure(max(cmp::gt)?),
         Comparison::GtEq => sure(max(cmp::gt_eq)?),
         Comparison::Eq => {
-            let (low, high) = (sure(min(cmp::lt_eq)?), sure(max(cmp::gt_eq)?));
+            let low = sure(min(cmp::lt_eq)?);
+            let high = sure(max(cmp::gt_eq)?);
             low.into_iter().zip(high).map(|(low, high)| low && high).collect()
         }
         Comparison::NotEq => {
-            let (low, high) = (min(cmp::eq)?, max(cmp::eq)?);
+            let low = min(cmp::eq)?;
+            let high = max(cmp::eq)?;
             let all_equal = low.iter().zip(&high).zip(&known.exact);
             all_equal.map(|((low, high), exact)| (low, high, exact) != (Some(true), Some(true), Some(true))).collect()
         }
@@ -235,7 +237,8 @@ mod tests {
 
     fn batch(rng: &mut StdRng) -> RecordBatch {
         let rows = rng.random_range(1..6);
-        let (base, gaps) = (rng.random_range(0..8), rng.random_bool(0.3));
+        let base = rng.random_range(0..8);
+        let gaps = rng.random_bool(0.3);
         let hole = |rng: &mut StdRng| gaps && rng.random_bool(0.6);
         let n: Int64Array = (0..rows).map(|_| (!hole(rng)).then(|| base + rng.random_range(0..3))).collect();
         let long = "b".repeat(200);
@@ -309,7 +312,8 @@ mod tests {
     fn a_chunk_with_a_matching_row_is_always_in() {
         let mut rng = StdRng::seed_from_u64(45);
         let definition = TableDefinition::new(TableName::new("public", "t"), schema());
-        let (mut ruled_out, mut needed) = (0, 0);
+        let mut ruled_out = 0;
+        let mut needed = 0;
         for round in 0..400 {
             let chunks: Vec<_> = (0..rng.random_range(1..9)).map(|_| batch(&mut rng)).collect();
             let bounds: Vec<_> = (0..).zip(chunks.iter().map(|c| ChunkStatistics::compute(c).unwrap())).collect();

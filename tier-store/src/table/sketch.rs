@@ -83,7 +83,8 @@ fn sigma(mut x: f64) -> f64 {
     if x == 1.0 {
         return f64::INFINITY;
     }
-    let (mut y, mut z) = (1.0, x);
+    let mut y = 1.0;
+    let mut z = x;
     loop {
         x *= x;
         let before = z;
@@ -100,7 +101,8 @@ fn tau(mut x: f64) -> f64 {
     if x == 0.0 || x == 1.0 {
         return 0.0;
     }
-    let (mut y, mut z) = (1.0, 1.0 - x);
+    let mut y = 1.0;
+    let mut z = 1.0 - x;
     loop {
         x = x.sqrt();
         let before = z;

@@ -153,7 +153,8 @@ impl TableStatistics {
     }
 
     fn of_groups(definition: &TableDefinition, groups: BTreeMap<u64, Arc<Group>>, sketches: TableSketches) -> Self {
-        let (schema, described) = (Arc::clone(&definition.schema), definition.columns.as_slice().into());
+        let schema = Arc::clone(&definition.schema);
+        let described = definition.columns.as_slice().into();
         let columns = schema.fields().iter().map(|_| OnceLock::new()).collect();
         Self { schema, described, groups, columns, sketches }
     }
@@ -184,7 +185,8 @@ impl TableStatistics {
 
     fn concatenate(&self, index: usize) -> Result<ColumnBounds> {
         let missing = || Error::Invalid(format!("no column {index}"));
-        let (field, column) = (self.schema.field(index), self.described.get(index).ok_or_else(missing)?);
+        let field = self.schema.field(index);
+        let column = self.described.get(index).ok_or_else(missing)?;
         let schema = Arc::new(Schema::new(column_fields(field.data_type(), column.id.0)));
         let mut parts = vec![RecordBatch::new_empty(Arc::clone(&schema))];
         for group in self.groups.values() {
@@ -220,7 +222,8 @@ impl TableStatistics {
             groups.extend(group.map(|group| (number, Arc::new(group))));
         }
         let columns = self.columns.iter().map(|_| OnceLock::new()).collect();
-        let (schema, described) = (Arc::clone(&self.schema), Arc::clone(&self.described));
+        let schema = Arc::clone(&self.schema);
+        let described = Arc::clone(&self.described);
         let sketches = self.sketches.changed(!removed.is_empty(), added);
         Ok((Self { schema, described, groups, columns, sketches }, stored))
     }
@@ -298,7 +301,8 @@ fn column_arrays(batch: &RecordBatch, data_type: &DataType, column: &Column) -> 
         Some(constant) => (Bounds::of(&constant.value())?, Arc::new(UInt64Array::from(vec![0; chunks])) as ArrayRef),
         None => (Bounds::unknown(data_type), rows_of(batch)?),
     };
-    let (min, max) = (Constant::new(&bounds.min)?.array(chunks)?, Constant::new(&bounds.max)?.array(chunks)?);
+    let min = Constant::new(&bounds.min)?.array(chunks)?;
+    let max = Constant::new(&bounds.max)?.array(chunks)?;
     Ok(vec![min, max, nulls, Arc::new(BooleanArray::from(vec![bounds.exact; chunks]))])
 }
 
@@ -373,7 +377,8 @@ impl StatisticsBuilder {
     }
 
     fn add_bounds(&mut self, nulls: u64, bounds: Bounds) {
-        let (nulls, exact) = (UInt64Array::from_value(nulls, 1), BooleanArray::from(vec![bounds.exact]));
+        let nulls = UInt64Array::from_value(nulls, 1);
+        let exact = BooleanArray::from(vec![bounds.exact]);
         self.bounds.extend([bounds.min, bounds.max, Arc::new(nulls), Arc::new(exact)]);
     }
 
@@ -446,7 +451,8 @@ impl Bounds {
                 .downcast_ref::<StringViewArray>()
                 .map_or_else(String::new, |a| a.value(0).to_owned()))
         };
-        let (min, max) = (text(&self.min)?, text(&self.max)?);
+        let min = text(&self.min)?;
+        let max = text(&self.max)?;
         let keep = |s: String| -> Result<ArrayRef> { Ok(cast(&StringArray::from(vec![s]), data_type)?) };
         let exact = min.len() <= MAX_BOUND_BYTES && max.len() <= MAX_BOUND_BYTES;
         let prefix =
@@ -457,8 +463,10 @@ impl Bounds {
 
     /// As [`Self::cut_strings`]. The values' own bytes count: what an array holds in memory depends on where it was taken from.
     fn cut_binary(self, data_type: &DataType) -> Result<Self> {
-        let (min, max) = (cast(&self.min, &DataType::BinaryView)?, cast(&self.max, &DataType::BinaryView)?);
-        let (min, max) = (min.as_binary_view().value(0), max.as_binary_view().value(0));
+        let min = cast(&self.min, &DataType::BinaryView)?;
+        let max = cast(&self.max, &DataType::BinaryView)?;
+        let min = min.as_binary_view().value(0);
+        let max = max.as_binary_view().value(0);
         let keep = |bytes: &[u8]| -> Result<ArrayRef> { Ok(cast(&BinaryArray::from_vec(vec![bytes]), data_type)?) };
         let exact = min.len() <= MAX_BOUND_BYTES && max.len() <= MAX_BOUND_BYTES;
         let max = if max.len() <= MAX_BOUND_BYTES { keep(max)? } else { new_null_array(data_type, 1) };

@@ -129,7 +129,8 @@ impl TableDefinition {
     pub fn new(name: TableName, schema: SchemaRef) -> Self {
         let next_column = schema.fields().len() as u32;
         let columns = (0..next_column).map(|id| Column::new(ColumnId(id))).collect();
-        let (primary_key, options) = (Vec::new(), TableOptions::default());
+        let primary_key = Vec::new();
+        let options = TableOptions::default();
         Self { name, schema, columns, primary_key, options, comment: None, next_column }
     }
 
@@ -146,7 +147,8 @@ impl TableDefinition {
             return Err(Error::Invalid(format!("chunk_rows is {}; it must be 1 to 65536", self.options.chunk_rows)));
         }
         if self.columns.len() != self.schema.fields().len() {
-            let (known, fields) = (self.columns.len(), self.schema.fields().len());
+            let known = self.columns.len();
+            let fields = self.schema.fields().len();
             return Err(Error::Invalid(format!("{} has {fields} columns, {known} are described", self.name)));
         }
         for column in self.options.cluster_by.iter().chain(&self.primary_key) {
@@ -233,9 +235,13 @@ impl Table {
     ) -> Self {
         let next_chunk = chunks.iter().map(|c| c.chunk.id.0 + 1).max().unwrap_or(0);
         let next_delta = delta.iter().map(|d| d.entry.sequence + 1).max().unwrap_or(0);
-        let (chunks, delta, statistics, rules) = (chunks.into(), delta.into(), statistics.into(), rules.into());
+        let chunks = chunks.into();
+        let delta = delta.into();
+        let statistics = statistics.into();
+        let rules = rules.into();
         let version = Arc::new(TableVersion { number: 0, chunks, delta, statistics, rules });
-        let (next_chunk, next_delta) = (AtomicU64::new(next_chunk), AtomicU64::new(next_delta));
+        let next_chunk = AtomicU64::new(next_chunk);
+        let next_delta = AtomicU64::new(next_delta);
         Self::at(id, definition, version, Arc::new(Shared { next_chunk, next_delta, ..Shared::default() }))
     }
 
@@ -344,7 +350,8 @@ impl Table {
     /// Checks rows against the columns: same names and types in the same order, no null where none may be.
     pub fn check_rows(&self, batch: &RecordBatch) -> Result<()> {
         let mismatch = |what: String| Error::SchemaMismatch { table: self.name().to_string(), what };
-        let (expected, found) = (self.schema().fields(), batch.schema());
+        let expected = self.schema().fields();
+        let found = batch.schema();
         if expected.len() != found.fields().len() {
             return Err(mismatch(format!("it has {} columns, the rows have {}", expected.len(), found.fields().len())));
         }

@@ -102,7 +102,8 @@ impl TableVersion {
     /// no sketch of them. Deleted rows may count.
     pub fn distinct(&self, column: usize) -> Result<Option<f64>> {
         let Some(chunks) = self.statistics.sketch(column)? else { return Ok(None) };
-        let (mut all, mut small) = (chunks.clone(), Vec::new());
+        let mut all = chunks.clone();
+        let mut small = Vec::new();
         for rows in self.delta.iter() {
             let Some(values) = rows.batch().columns().get(column) else { return Ok(None) };
             if rows.entry.is_small() {

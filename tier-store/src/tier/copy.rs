@@ -48,7 +48,8 @@ fn streamed(from: &[u8], to: &mut [MaybeUninit<u8>]) {
     while at < 2 * body.len() {
         // SAFETY: both have two halves of 32 bytes for each line, and lines are aligned to 64.
         unsafe {
-            let (low, high) = (_mm256_loadu_si256(source.add(at)), _mm256_loadu_si256(source.add(at + 1)));
+            let low = _mm256_loadu_si256(source.add(at));
+            let high = _mm256_loadu_si256(source.add(at + 1));
             _mm256_stream_si256(target.add(at), low);
             _mm256_stream_si256(target.add(at + 1), high);
         }
@@ -80,7 +81,8 @@ mod tests {
                 [0, 1, 63, LEAST_BYTES - 1, LEAST_BYTES, LEAST_BYTES + 1, TURN_BYTES + 100_000][rng.random_range(0..7)];
             let from: Vec<u8> = (0..len + 64).map(|_| rng.random()).collect();
             let from = &from[rng.random_range(0..64)..][..len];
-            let (start, behind) = (rng.random_range(0..130), rng.random_range(0..70));
+            let start = rng.random_range(0..130);
+            let behind = rng.random_range(0..70);
             let mut to = vec![MaybeUninit::new(7); start + len + behind];
             copy_past_caches(from, &mut to[start..]);
             // SAFETY: all of it was written when it was made.

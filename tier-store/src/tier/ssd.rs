@@ -102,8 +102,11 @@ impl SsdTier {
     ) -> Result<Self> {
         let dir = dir.into();
         create_folders(files.as_ref(), &dir)?;
-        let (charges, replacing, counters) = (Mutex::default(), RwLock::default(), Arc::default());
-        let (folders, gap) = (RwLock::default(), ReadGap::default());
+        let charges = Mutex::default();
+        let replacing = RwLock::default();
+        let counters = Arc::default();
+        let folders = RwLock::default();
+        let gap = ReadGap::default();
         io.pool().share_budget(&io_account);
         let device = describe_device(&dir);
         Ok(Self { dir, device, files, io, clock, io_account, stored, charges, folders, replacing, counters, gap })
@@ -111,7 +114,9 @@ impl SsdTier {
 
     /// The same device with accounts and counts of its own: what it reads is nobody's.
     pub(crate) fn apart(&self) -> Self {
-        let (files, io, clock) = (Arc::clone(&self.files), Arc::clone(&self.io), Arc::clone(&self.clock));
+        let files = Arc::clone(&self.files);
+        let io = Arc::clone(&self.io);
+        let clock = Arc::clone(&self.clock);
         let account = Account::new("measurements", u64::MAX);
         Self {
             dir: self.dir.clone(),
@@ -297,7 +302,8 @@ impl SsdTier {
     ) -> Result<Option<ColdRead>> {
         let file = self.chunk_file(chunk)?;
         let known = file.flights.lock();
-        let (mut flights, mut planned) = (Vec::with_capacity(columns.len()), Vec::with_capacity(columns.len()));
+        let mut flights = Vec::with_capacity(columns.len());
+        let mut planned = Vec::with_capacity(columns.len());
         for (slot, column) in columns.iter().enumerate() {
             let flight = known.get(&segment(chunk, *column)?.column).and_then(Weak::upgrade);
             // A move takes what is there, and no part in getting it: it may run at low priority.
@@ -318,7 +324,9 @@ impl SsdTier {
             (Admission::Guaranteed, _) | (_, Some(_)) => Class::Needed,
             (Admission::Prefetch, None) => Class::Prefetch,
         };
-        let (mut bytes_read, mut charged_bytes, mut groups) = (0, 0, Vec::new());
+        let mut bytes_read = 0;
+        let mut charged_bytes = 0;
+        let mut groups = Vec::new();
         for group in together(planned, &self.gap) {
             let read = bytes_of(&group);
             let bytes = read + group.iter().map(Planned::own_bytes).sum::<u64>();
@@ -356,7 +364,8 @@ impl SsdTier {
             }
         }
         let flights = flights.into_iter().flatten().collect();
-        let (clock, counters) = (Arc::clone(&self.clock), Arc::clone(&self.counters));
+        let clock = Arc::clone(&self.clock);
+        let counters = Arc::clone(&self.counters);
         let for_move = admission == Admission::Move;
         Ok(Some(ColdRead::new(flights, (bytes_read, charged_bytes), clock, counters, for_move)))
     }

@@ -30,7 +30,8 @@ pub fn add(bench: &mut Bench, data: &OrderLine, all: &mut [Contender; 4], about:
     let mut mined = Child::start("tiered, mined views", &spec)?;
     add_hook(bench, &mut mined, about)?;
     mined.ask("place 0")?;
-    let (count, seed) = (rounds(bench), bench.seed * 1000);
+    let count = rounds(bench);
+    let seed = bench.seed * 1000;
     let epochs = if bench.quick { QUICK_EPOCHS } else { EPOCHS };
     // Other rounds than those that are measured.
     let learned = bench.ask(&mut mined, &format!("mine {SHARE} {count} {} {epochs}", seed + 500))?;
@@ -38,10 +39,12 @@ pub fn add(bench: &mut Bench, data: &OrderLine, all: &mut [Contender; 4], about:
     mined.ask(&op(0))?;
     mined.ask(&format!("place {}", HOT * ROOM))?;
     let [.., by_hand] = all;
-    let (mut own, mut hand) = (Vec::new(), Vec::new());
+    let mut own = Vec::new();
+    let mut hand = Vec::new();
     while bench.another(own.len()) {
         let op = op(own.len() + 1);
-        let (a, b) = (bench.ask(&mut mined, &op)?, bench.ask(&mut by_hand.child, &op)?);
+        let a = bench.ask(&mut mined, &op)?;
+        let b = bench.ask(&mut by_hand.child, &op)?;
         if (a.value("rows"), a.value("digest")) != (b.value("rows"), b.value("digest")) {
             return Err(Error::failed(format!("'{op}': mined views answer otherwise than views made by hand")));
         }
@@ -96,7 +99,8 @@ fn add_hook(bench: &mut Bench, child: &mut Child, about: &Value) -> Result<()> {
         samples.push(bench.ask(child, &op)?);
     }
     let of = |name: &str| samples.iter().map(|sample| sample.value(name)).collect::<Vec<_>>();
-    let (noting, plain) = (of("noting_us"), of("plain_us"));
+    let noting = of("noting_us");
+    let plain = of("plain_us");
     let values: Vec<f64> = noting.iter().zip(&plain).map(|(noting, plain)| noting / plain).collect();
     bench.add(Finding {
         sides: ("a prepared query by key, noted to learn views from", "the same, not noted"),

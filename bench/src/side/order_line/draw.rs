@@ -105,7 +105,8 @@ pub fn rounds(shape: Shape, bounds: &Hot, (share, count): (f64, usize), seed: u6
         deck.shuffle(rng);
         deck.into_iter()
     };
-    let (mut analysis, mut by_key) = (deck(3 * count, &mut rng), deck(BY_KEY * count, &mut rng));
+    let mut analysis = deck(3 * count, &mut rng);
+    let mut by_key = deck(BY_KEY * count, &mut rng);
     let mut round = || {
         let first = [Kind::Pricing, Kind::Warehouse, Kind::Item].into_iter().zip(analysis.by_ref());
         let mut drawn: Vec<(Kind, bool)> = first.collect();

@@ -18,14 +18,16 @@ impl Clients {
     pub(super) fn mine(&self, (share, count, seed): (f64, usize, u64), epochs: u64) -> Result<Sample> {
         let store = self.terrace.engine.store();
         let written = || store.ssd().counters().written_bytes.load(Ordering::Relaxed);
-        let (start, mut epoch_ms) = (Instant::now(), Vec::new());
+        let start = Instant::now();
+        let mut epoch_ms = Vec::new();
         for epoch in 0..epochs {
             self.rounds(share, count, seed + epoch)?;
             let start = Instant::now();
             self.terrace.runtime.block_on(self.terrace.engine.mine_views())?;
             epoch_ms.push(ms_since(start));
         }
-        let (before, views) = (written(), self.made()?);
+        let before = written();
+        let views = self.made()?;
         for view in &views {
             self.terrace.sql(&format!("ALTER HOT VIEW {view} REFRESH"))?;
         }
@@ -53,7 +55,8 @@ impl Clients {
         };
         let rounds = draw::rounds(self.shape, &self.hot, (0.5, count.div_ceil(draw::BY_KEY)), seed);
         let by_key = rounds.iter().flatten().filter(|query| query.kind == Kind::Order).take(count);
-        let (start, mut times) = (Instant::now(), [Vec::new(), Vec::new()]);
+        let start = Instant::now();
+        let mut times = [Vec::new(), Vec::new()];
         for (number, query) in by_key.enumerate() {
             // In turn the one that is first, which has what the query reads to fetch from memory.
             let mut turns = [(0, plain), (1, noting)];

@@ -42,7 +42,8 @@ impl Knapsack {
             sum = (sum.0 + item.value, sum.1 + item.bytes);
             before.push(sum);
         }
-        let (taken, best) = (Vec::new(), Vec::new());
+        let taken = Vec::new();
+        let best = Vec::new();
         Self { items, before, taken, value: 0.0, room: capacity, next: 0, best, best_value: 0.0, done: false }
     }
 
@@ -101,7 +102,8 @@ impl Knapsack {
 
     /// The most that the items from the next one on can be worth, if all up to `fit` are taken: a part of that one, too.
     fn rest(&self, fit: usize) -> f64 {
-        let (from, upto) = (self.sum(self.next), self.sum(fit));
+        let from = self.sum(self.next);
+        let upto = self.sum(fit);
         let room = self.room - (upto.1 - from.1);
         let part = self.items.get(fit).map_or(0.0, |item| item.value * (room / item.bytes.max(1.0)).min(1.0));
         upto.0 - from.0 + part

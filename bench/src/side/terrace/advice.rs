@@ -17,7 +17,8 @@ const MOST_EPOCHS: u32 = 5;
 impl Terrace {
     /// Brings every segment to DRAM, so that no query ever reads from disk.
     pub(super) fn fill(&self) -> Result<Sample> {
-        let (start, store) = (Instant::now(), self.engine.store());
+        let start = Instant::now();
+        let store = self.engine.store();
         let budget = total_bytes(store) as f64 * 1.1 + 67e6;
         store.tiering().set_budget("dram", budget as u64)?;
         for table in store.tables() {
@@ -66,7 +67,8 @@ impl Terrace {
 
     /// Sets the budget of DRAM and runs epochs until nothing moves.
     pub(super) fn budget(&self, bytes: u64) -> Result<Sample> {
-        let (start, tiering) = (Instant::now(), self.engine.store().tiering());
+        let start = Instant::now();
+        let tiering = self.engine.store().tiering();
         tiering.set_budget("dram", bytes)?;
         let mut moves = 0;
         for _ in 0..MOST_EPOCHS {

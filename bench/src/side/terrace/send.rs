@@ -13,7 +13,8 @@ impl Terrace {
     /// Pins all tables to a tier and lets one epoch move them; `bytes` are those read where they came from.
     pub(super) fn send(&self, tier: &str) -> Result<Sample> {
         let store = self.engine.store();
-        let (total, home_before) = (total_bytes(store), unplaced_home_bytes(store));
+        let total = total_bytes(store);
+        let home_before = unplaced_home_bytes(store);
         // Images are padded on their tier.
         store.tiering().set_budget("dram", total + total / 10 + (64 << 20))?;
         for table in store.tables() {

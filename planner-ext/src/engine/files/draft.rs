@@ -40,7 +40,8 @@ impl Place {
 
     /// The path as people know it, for messages in which [`Place::path`] stands.
     pub fn named(&self, message: &str) -> String {
-        let (inner, shown) = (self.folder.path(), self.shown.parent().unwrap_or(Path::new("/")));
+        let inner = self.folder.path();
+        let shown = self.shown.parent().unwrap_or(Path::new("/"));
         message.replace(&*inner.to_string_lossy(), &shown.to_string_lossy())
     }
 }

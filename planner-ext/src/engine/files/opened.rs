@@ -125,7 +125,8 @@ impl Folder {
         if kind == FileType::Symlink {
             return Err(Error::invalid(format!("{} is a link that was not there before", shown.display())));
         }
-        let (is_file, is_folder) = (kind == FileType::RegularFile, kind == FileType::Directory);
+        let is_file = kind == FileType::RegularFile;
+        let is_folder = kind == FileType::Directory;
         Ok(Some(Entry { identity: Identity::of_open(&found), is_file, is_folder }))
     }
 

@@ -54,7 +54,8 @@ impl CheckedFiles {
     }
 
     async fn draft(&self, location: &ObjectPath, replace: bool) -> Result<Draft> {
-        let (path, access) = (self.path(location)?, Arc::clone(&self.access));
+        let path = self.path(location)?;
+        let access = Arc::clone(&self.access);
         blocking(move || {
             let made = access.place_to_write(&path, replace, true).and_then(|place| Draft::new(place, replace));
             made.map_err(|error| refused(&path, error))
@@ -73,7 +74,8 @@ impl fmt::Display for CheckedFiles {
 impl ObjectStore for CheckedFiles {
     async fn put_opts(&self, location: &ObjectPath, payload: PutPayload, opts: PutOptions) -> Result<PutResult> {
         let replace = self.replace && matches!(opts.mode, PutMode::Overwrite);
-        let (draft, path) = (self.draft(location, replace).await?, self.path(location)?);
+        let draft = self.draft(location, replace).await?;
+        let path = self.path(location)?;
         let write = move || draft.write(&payload, 0).and_then(|()| draft.finish());
         blocking(move || write().map_err(|error| refused(&path, error))).await?;
         Ok(PutResult { e_tag: None, version: None })
@@ -88,7 +90,9 @@ impl ObjectStore for CheckedFiles {
     }
 
     async fn get_opts(&self, location: &ObjectPath, options: GetOptions) -> Result<GetResult> {
-        let (path, access, location) = (self.path(location)?, Arc::clone(&self.access), location.clone());
+        let path = self.path(location)?;
+        let access = Arc::clone(&self.access);
+        let location = location.clone();
         blocking(move || {
             let (file, meta) = opened(&access, &path, location)?;
             options.check_preconditions(&meta)?;
@@ -103,7 +107,9 @@ impl ObjectStore for CheckedFiles {
     }
 
     async fn get_ranges(&self, location: &ObjectPath, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
-        let (path, access, location) = (self.path(location)?, Arc::clone(&self.access), location.clone());
+        let path = self.path(location)?;
+        let access = Arc::clone(&self.access);
+        let location = location.clone();
         let ranges = ranges.to_vec();
         blocking(move || {
             let (file, meta) = opened(&access, &path, location)?;
@@ -176,7 +182,9 @@ fn read(file: &File, range: Range<u64>, file_bytes: u64) -> Result<Bytes> {
 
 /// Our errors in the form in which they come back through DataFusion; [`Error::from`] finds them again.
 pub(super) fn refused(path: &Path, error: Error) -> StoreError {
-    let (kind, path, source) = (error.kind(), path.display().to_string(), Box::new(error));
+    let kind = error.kind();
+    let path = path.display().to_string();
+    let source = Box::new(error);
     match kind {
         ErrorKind::NotFound => StoreError::NotFound { path, source },
         ErrorKind::AlreadyExists => StoreError::AlreadyExists { path, source },

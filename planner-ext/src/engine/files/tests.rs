@@ -160,8 +160,8 @@ fn roots_are_kept_and_links_within_them_followed() {
 #[test]
 fn files_are_replaced_only_when_told() {
     let world = World::new();
-    let (path, object) =
-        (world.path("users/a.csv"), ObjectPath::from_absolute_path(world.path("users/a.csv")).unwrap());
+    let path = world.path("users/a.csv");
+    let object = ObjectPath::from_absolute_path(world.path("users/a.csv")).unwrap();
     assert_eq!(kind(world.access.check_write(&path, false)), ErrorKind::AlreadyExists);
     world.access.check_write(&path, true).unwrap();
     let put = |replace| {
@@ -177,8 +177,8 @@ fn files_are_replaced_only_when_told() {
 #[test]
 fn a_name_that_was_taken_meanwhile_is_not_replaced_and_nothing_is_left() {
     let world = World::new();
-    let (path, object) =
-        (world.path("users/b.csv"), ObjectPath::from_absolute_path(world.path("users/b.csv")).unwrap());
+    let path = world.path("users/b.csv");
+    let object = ObjectPath::from_absolute_path(world.path("users/b.csv")).unwrap();
     let store = CheckedFiles::new(Arc::clone(&world.access), false);
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     runtime.block_on(async {

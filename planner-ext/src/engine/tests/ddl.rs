@@ -54,7 +54,9 @@ async fn what_cannot_be_altered_is_refused_with_what_to_do() {
     server.run("CREATE VIEW v AS SELECT a, c AS third FROM t").await.unwrap();
     server.run("CREATE VIEW w AS SELECT third FROM v").await.unwrap();
     server.run("CREATE VIEW every AS SELECT * FROM t").await.unwrap();
-    let (invalid, missing, state) = (ErrorKind::InvalidArgument, ErrorKind::NotFound, ErrorKind::FailedPrecondition);
+    let invalid = ErrorKind::InvalidArgument;
+    let missing = ErrorKind::NotFound;
+    let state = ErrorKind::FailedPrecondition;
     for (sql, kind, words) in [
         ("ALTER TABLE t ADD COLUMN a INT", ErrorKind::AlreadyExists, "a"),
         ("ALTER TABLE t ADD COLUMN d INT NOT NULL", invalid, "DEFAULT"),
@@ -288,7 +290,8 @@ async fn what_is_declared_is_shown_and_recreates_itself() {
 async fn statements_cannot_name_the_servers_own_files() {
     let server = Server::new();
     server.run("CREATE TABLE t AS SELECT 1 AS a").await.unwrap();
-    let (data, elsewhere) = (server.dir.path().join("data"), server.dir.path().join("out"));
+    let data = server.dir.path().join("data");
+    let elsewhere = server.dir.path().join("out");
     std::fs::create_dir(&elsewhere).unwrap();
     std::os::unix::fs::symlink(&data, elsewhere.join("link")).unwrap();
     let before = std::fs::read(data.join("catalog.redb")).unwrap().len();

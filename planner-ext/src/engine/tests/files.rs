@@ -143,7 +143,8 @@ async fn damaged_files_and_bad_patterns_are_faults_of_the_request() {
         ("text.arrow", b"not arrow at all, not even nearly".to_vec()),
     ] {
         std::fs::write(path(name), bytes).unwrap();
-        let (shown, kind) = (path(name).display().to_string(), name.split('.').next_back().unwrap());
+        let shown = path(name).display().to_string();
+        let kind = name.split('.').next_back().unwrap();
         server.fails(&format!("COPY t (k) FROM '{shown}'"), ErrorKind::InvalidArgument, "").await;
         let external = format!("CREATE EXTERNAL TABLE e STORED AS {kind} LOCATION '{shown}'");
         match server.run(&external).await {

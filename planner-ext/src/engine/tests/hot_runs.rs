@@ -261,9 +261,11 @@ async fn runs_beside_writers_change_no_answer() {
     server.run(&format!("CREATE HOT VIEW matters AS SELECT * FROM orders WHERE {MATTERS}")).await.unwrap();
     let rows = AtomicUsize::new(4000);
     let writes = async {
-        let (mut rng, mut next) = (Rng(seed), 4000);
+        let mut rng = Rng(seed);
+        let mut next = 4000;
         for _ in 0..30 {
-            let (from, many) = (rng.below(next), rng.below(300) + 1);
+            let from = rng.below(next);
+            let many = rng.below(300) + 1;
             let sql = match rng.below(3) {
                 0 => format!("DELETE FROM orders WHERE id BETWEEN {from} AND {}", from + many / 4),
                 1 => {
@@ -313,7 +315,8 @@ async fn a_run_goes_on_where_it_was_ended() {
     orders(&server, 60).await;
     server.run(&format!("CREATE HOT VIEW few AS SELECT * FROM orders WHERE {FEW}")).await.unwrap();
     let definition = server.begun("few");
-    let (engine, left) = (Arc::clone(&server.engine), AtomicUsize::new(40));
+    let engine = Arc::clone(&server.engine);
+    let left = AtomicUsize::new(40);
     // The pace is asked once for each chunk that is read, and for each group written.
     let stops = move |_| left.fetch_sub(1, Ordering::Relaxed) > 1;
     let ended = tokio::task::block_in_place(|| engine.hot_views.job(&definition)?.run(engine.view_runs(), &stops));

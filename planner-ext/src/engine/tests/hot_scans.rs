@@ -69,7 +69,8 @@ impl Server {
     fn publish(&self, view: &str, lie: Lie, group: usize, mut way: impl FnMut() -> Way) {
         let views = self.engine.hot_views.current().unwrap();
         let definition = views.get(&TableName::new("public", view)).unwrap().definition.as_ref().clone();
-        let (store, table) = (self.engine.store(), self.table(&definition.table.name));
+        let store = self.engine.store();
+        let table = self.table(&definition.table.name);
         let mark = store.new_mark().unwrap();
         for group in table.version().chunks.chunks(group) {
             let way = way();
@@ -87,7 +88,8 @@ impl Server {
                 Way::Apart | Way::AsItIs => drop(store.rearrange(&table, group, &arrange).unwrap()),
             }
         }
-        let (version, bound_at_us) = (definition.version, definition.bound_at_us);
+        let version = definition.version;
+        let bound_at_us = definition.bound_at_us;
         let published = Some(Published { mark, version, bound_at_us, at_us: bound_at_us });
         let before: Vec<MarkId> = definition.marks().collect();
         self.engine.hot_views.put(&Definition { published, mark: Some(mark), ..definition }).unwrap();

@@ -33,7 +33,8 @@ async fn definitions_are_kept_shown_and_dropped() {
         ["dear|id, amount|Amount > 1000|amount > 1000.00|false|1|", "open_orders|*|status = 'O'|status = 'O'|false|1|"];
     let shown = format!("{SHOWN} ORDER BY view_name");
     assert_eq!(server.rows(&shown).await, all);
-    let (exists, missing) = (ErrorKind::AlreadyExists, ErrorKind::NotFound);
+    let exists = ErrorKind::AlreadyExists;
+    let missing = ErrorKind::NotFound;
     server.fails("CREATE HOT VIEW dear AS SELECT id FROM orders WHERE id > 3", exists, "OR REPLACE").await;
     server.run("CREATE HOT VIEW IF NOT EXISTS dear AS SELECT id FROM orders WHERE id > 3").await.unwrap();
     assert_eq!(server.rows(&shown).await, all);
@@ -89,7 +90,8 @@ async fn queries_are_checked_scan_by_scan() {
     server.run("CREATE TABLE parts (order_id BIGINT, part BIGINT, \"Odd\" INT)").await.unwrap();
     server.run("CREATE HOT VIEW open_orders AS SELECT id, status, day FROM orders WHERE status = 'O'").await.unwrap();
     server.run("CREATE HOT VIEW late_parts AS SELECT * FROM parts WHERE order_id > 1000").await.unwrap();
-    let (yes, no) = ("open_orders: true [] outside []", "open_orders: false [not proven: status = 'O'] outside []");
+    let yes = "open_orders: true [] outside []";
+    let no = "open_orders: false [not proven: status = 'O'] outside []";
     for (query, expected) in [
         ("SELECT id FROM orders WHERE status = 'O'", vec![yes]),
         ("SELECT id FROM orders o WHERE o.status = 'O' AND o.day > DATE '2026-01-01'", vec![yes]),
@@ -135,7 +137,8 @@ async fn what_cannot_be_a_hot_view_is_refused() {
     let server = orders().await;
     server.run("CREATE VIEW v AS SELECT id FROM orders").await.unwrap();
     server.run("CREATE SCHEMA s").await.unwrap();
-    let (invalid, missing) = (ErrorKind::InvalidArgument, ErrorKind::NotFound);
+    let invalid = ErrorKind::InvalidArgument;
+    let missing = ErrorKind::NotFound;
     for (rest, kind, words) in [
         ("SELECT id FROM v WHERE id > 3", invalid, "hot views are for tables"),
         ("SELECT id FROM nowhere WHERE id > 3", missing, "nowhere"),

@@ -69,7 +69,8 @@ async fn rules_keep_to_the_ways_of_other_definitions() {
     server.run("CREATE VIEW v AS SELECT a FROM t").await.unwrap();
     server.run("ALTER TABLE t PIN CHUNKS 0 TO 1 TO dram").await.unwrap();
     server.run("ALTER TABLE t EXCLUDE COLUMNS (b) WHERE a > 200 FROM dram").await.unwrap();
-    let (invalid, missing) = (ErrorKind::InvalidArgument, ErrorKind::NotFound);
+    let invalid = ErrorKind::InvalidArgument;
+    let missing = ErrorKind::NotFound;
     server.fails("ALTER TABLE v PIN TO dram", invalid, "placement rules are for tables").await;
     server.fails("ALTER TABLE system.tiers PIN TO dram", ErrorKind::PermissionDenied, "system").await;
     server.fails("ALTER TABLE t PIN CHUNKS 0 TO 1000000000000000000 TO tape", missing, "dram, ssd").await;

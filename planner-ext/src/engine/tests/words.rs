@@ -230,7 +230,8 @@ fn number(depth: u32, says: Says) -> BoxedStrategy<String> {
     };
     let Some(less) = depth.checked_sub(1) else { return leaves };
     let says_no_row = if says == Says::Subqueries { Says::Columns } else { says };
-    let (when, then) = (condition(less, says_no_row), number(less, says));
+    let when = condition(less, says_no_row);
+    let then = number(less, says);
     let cases = prop_oneof![
         (when, then.clone(), then.clone()).prop_map(|(c, x, y)| format!("CASE WHEN {c} THEN {x} ELSE {y} END")),
         (then.clone(), then).prop_map(|(x, y)| format!("CASE {x} WHEN {y} THEN - -1 WHEN 3 THEN 4 END")),
@@ -261,7 +262,8 @@ fn text(depth: u32, says: Says) -> BoxedStrategy<String> {
 fn condition(depth: u32, says: Says) -> BoxedStrategy<String> {
     let inner = depth.saturating_sub(1);
     let says_no_row = if says == Says::Subqueries { Says::Columns } else { says };
-    let (x, v) = (number(inner, says_no_row), text(inner, says_no_row));
+    let x = number(inner, says_no_row);
+    let v = text(inner, says_no_row);
     let compared = prop_oneof![
         (x.clone(), x.clone()).prop_map(|(x, y)| format!("{x} < {y}")),
         (x.clone(), x.clone(), x.clone()).prop_map(|(x, y, z)| format!("{x} IN ({y}, {z}, - - 1)")),

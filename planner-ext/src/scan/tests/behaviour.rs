@@ -46,9 +46,11 @@ async fn bounds_prune_chunks_and_only_the_needed_columns_are_read() {
 #[tokio::test]
 async fn the_rest_of_a_chunk_is_read_for_rows_that_passed() {
     let fixture = Fixture::new(&mut Rng(11), 100_000, 50_000, 0);
-    let (context, oracle) = (fixture.session(2), fixture.oracle());
+    let context = fixture.session(2);
+    let oracle = fixture.oracle();
     let column = |chunk: usize, column: usize| fixture.version.chunks[chunk].chunk.segments[column].home.len as usize;
-    let (i, u) = (column(0, 1) + column(1, 1), column(0, 6) + column(1, 6));
+    let i = column(0, 1) + column(1, 1);
+    let u = column(0, 6) + column(1, 6);
     let mut found = Vec::new();
     for wanted in ["i = 77777", "i = 77 AND f = 3.25 AND s = '17 some longer text 17'", "i < 480"] {
         let sql = format!("SELECT k, u FROM t WHERE {wanted}");
@@ -85,7 +87,8 @@ async fn the_rest_of_a_chunk_is_read_for_rows_that_passed() {
     // One row: its pages only.
     let (plan, batches) = run(&context, "SELECT k, u, f, d FROM t WHERE k + 0 = 70000").await;
     assert_eq!(lines(&batches).len(), 1);
-    let (read, skipped) = (metric(&plan, "bytes_ssd"), metric(&plan, "bytes_skipped"));
+    let read = metric(&plan, "bytes_ssd");
+    let skipped = metric(&plan, "bytes_skipped");
     assert!(read < k + u / 3 && skipped > u / 2, "{read} read, {skipped} skipped");
     fixture.assert_idle().await;
 }
@@ -95,7 +98,8 @@ async fn the_rest_of_a_chunk_is_read_for_rows_that_passed() {
 async fn pages_without_a_wanted_row_are_read_once() {
     let mut fixture = Fixture::new(&mut Rng(14), 120_000, 60_000, 300);
     fixture.delete(&mut Rng(4), 10);
-    let (context, oracle) = (fixture.session(2), fixture.oracle());
+    let context = fixture.session(2);
+    let oracle = fixture.oracle();
     let stored = |column: usize| fixture.version.chunks[1].chunk.segments[column].home.len as usize;
     let key = stored(0);
     let mut read = Vec::new();
@@ -360,7 +364,8 @@ async fn moves_during_a_scan_change_nothing() {
     let context = fixture.session(2);
     let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
     let mover = std::thread::spawn({
-        let (fixture, stop) = (Arc::clone(&fixture), Arc::clone(&stop));
+        let fixture = Arc::clone(&fixture);
+        let stop = Arc::clone(&stop);
         move || {
             let mut rng = Rng(13);
             while !stop.load(std::sync::atomic::Ordering::Relaxed) {
@@ -393,7 +398,9 @@ async fn a_plan_says_how_each_tier_is_read_and_small_tables_stay_on_one_core() {
         let bytes = if chunk < 2 { segment.bytes() } else { segment.home.len };
         human_readable_size(bytes as usize)
     };
-    let (dram, nvm, ssd) = (size(0), size(1), size(2));
+    let dram = size(0);
+    let nvm = size(1);
+    let ssd = size(2);
     let reads = format!(
         "reads=[dram: 1 segments, {dram}, in place; nvm: 1 segments, {nvm}, in place; ssd: 1 segments, {ssd}, fetched]"
     );

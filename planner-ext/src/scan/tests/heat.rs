@@ -76,7 +76,8 @@ async fn one_statement_counts_a_segment_once() {
             if resident {
                 fixture.place_all(|_, column| column % 3);
             }
-            let (context, oracle) = (fixture.session(2), fixture.oracle());
+            let context = fixture.session(2);
+            let oracle = fixture.oracle();
             let shown = displayable(planned(&context, sql).await.as_ref()).indent(false).to_string();
             assert_eq!(shown.contains("FetchExec"), sql == SCATTERED, "{shown}");
             let expected = lines(&run(&oracle, sql).await.1);
@@ -111,7 +112,9 @@ async fn all_that_a_statement_reads_of_a_segment_is_in_its_values() {
 #[tokio::test]
 async fn the_pattern_is_that_of_the_rows_that_are_selected() {
     let sequential = [1, 0, 0, 0];
-    let (monotonic, random, point) = ([0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]);
+    let monotonic = [0, 1, 0, 0];
+    let random = [0, 0, 1, 0];
+    let point = [0, 0, 0, 1];
     for resident in [false, true] {
         let [small, large] = [(40_000, 20_000), LARGE].map(|(rows, chunk_rows)| {
             let fixture = Fixture::new(&mut Rng(23), rows, chunk_rows, 0);
@@ -161,7 +164,8 @@ async fn the_pattern_is_that_of_the_rows_that_are_selected() {
 #[tokio::test]
 async fn an_epoch_in_the_middle_of_a_scan_leaves_what_it_is_about_to_read() {
     let fixture = Fixture::new(&mut Rng(24), 40_000, 1000, 0);
-    let (context, tiering) = (fixture.session(1), fixture.store.tiering());
+    let context = fixture.session(1);
+    let tiering = fixture.store.tiering();
     let memory = fixture.store.memory_tiers();
     let place = |column: usize| (0..40).for_each(|chunk| fixture.place(chunk, column, 0));
     let is_resident =
@@ -219,7 +223,8 @@ async fn an_epoch_in_the_middle_of_a_scan_leaves_what_it_is_about_to_read() {
 async fn what_is_to_come_is_told_once_and_as_the_rows_so_far_let_it_expect() {
     let fixture = Fixture::new(&mut Rng(25), 40_000, 1000, 0);
     fixture.place_all(|chunk, column| if chunk < 38 { column % 2 } else { 2 });
-    let (context, tiering) = (fixture.session(1), fixture.store.tiering());
+    let context = fixture.session(1);
+    let tiering = fixture.store.tiering();
     let of = |column: u32| {
         let found = tiering.ahead();
         let mut found: Vec<_> = found

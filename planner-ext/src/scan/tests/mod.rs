@@ -129,7 +129,8 @@ impl Fixture {
         let chunk = &self.version.chunks[chunk].chunk;
         let segment = &chunk.segments[column];
         segment.resident.store(None);
-        let (tiers, home) = (self.store.memory_tiers(), self.store.ssd().as_ref());
+        let tiers = self.store.memory_tiers();
+        let home = self.store.ssd().as_ref();
         let [from, to] = [tiers.len(), tier].map(|tier| TierId(tier as u8));
         let moved = try_move(&tiers, home, &Relocation { chunk: Arc::clone(chunk), column, from, to });
         assert_eq!(moved.unwrap(), Outcome::Moved);

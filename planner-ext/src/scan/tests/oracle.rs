@@ -89,7 +89,8 @@ proptest! {
     #[test]
     fn a_scan_gives_what_memory_gives(seed in any::<u64>()) {
         let mut rng = Rng(seed);
-        let (rows, delta) = (rng.below(30_000) as usize + 1, rng.below(3) as usize * 700);
+        let rows = rng.below(30_000) as usize + 1;
+        let delta = rng.below(3) as usize * 700;
         let chunk_rows = [300, 1000, 8192, 9000, 20_000][rng.below(5) as usize];
         let merge = MergeKind::ALL[rng.below(3) as usize];
         let mut fixture = Fixture::merging(&mut rng, rows, (chunk_rows, delta), merge);
@@ -103,7 +104,8 @@ proptest! {
         if rng.below(2) == 0 {
             fixture.delete(&mut rng, 2 + seed % 50);
         }
-        let (context, oracle) = (fixture.session(1 + seed as usize % 4), fixture.oracle());
+        let context = fixture.session(1 + seed as usize % 4);
+        let oracle = fixture.oracle();
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build().unwrap();
         for _ in 0..12 {
             let sql = query(&mut rng, (rows + delta) as u64);

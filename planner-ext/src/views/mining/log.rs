@@ -116,7 +116,8 @@ impl Epoch {
 
     /// True when there is room for so many parts of a new scan, or now is, in place of an older one.
     fn has_room(&mut self, table: &Arc<Table>, parts: usize) -> bool {
-        let (is_free, all_parts) = (|all: usize| all + parts <= MOST_PARTS, self.parts);
+        let is_free = |all: usize| all + parts <= MOST_PARTS;
+        let all_parts = self.parts;
         let (log, known) = self.of(table);
         if log.scans.len() < MOST_SCANS && is_free(all_parts) {
             return true;

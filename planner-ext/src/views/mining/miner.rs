@@ -116,7 +116,8 @@ impl Miner {
 
     /// An action was carried out.
     pub(crate) fn done(&self, action: &Action) {
-        let (known, now_us) = (&mut *self.known.lock(), self.log.now_us());
+        let known = &mut *self.known.lock();
+        let now_us = self.log.now_us();
         let turn = |known: &mut Known, view: &TableName, (from, to): (State, State), reason: Option<&str>| {
             known.poor.remove(view);
             let all = known.proposals.all_mut().iter_mut();
@@ -144,7 +145,9 @@ impl Miner {
     /// # Errors
     /// When the catalog cannot be read.
     pub(crate) fn epoch(&self, hot_views: &HotViews, options: &MiningOptions) -> Result<Vec<Action>> {
-        let (views, now_us, known) = (hot_views.current()?, self.log.now_us(), &mut *self.known.lock());
+        let views = hot_views.current()?;
+        let now_us = self.log.now_us();
+        let known = &mut *self.known.lock();
         known.epoch += 1;
         known.take(&self.log, options.epochs());
         known.note_others(&views, now_us);
@@ -322,7 +325,8 @@ impl Served {
     fn of(scans: &[Scan], views: &Views, rows: &mut TableRows<'_>) -> Self {
         let all: Vec<f64> = scans.iter().map(|scan| scan.volume.rows).collect();
         let judges = judges(scans).unwrap_or_default();
-        let (mut left, mut hits) = (Left { rows: all, ..Left::default() }, HashMap::new());
+        let mut left = Left { rows: all, ..Left::default() };
+        let mut hits = HashMap::new();
         for view in views.of(rows.table.name()) {
             let Some(estimate) = rows.estimate(&view.definition().predicate) else { continue };
             let key = view.definition().mined.as_ref().map(|mined| mined.key.as_str());

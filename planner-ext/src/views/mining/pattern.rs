@@ -109,7 +109,8 @@ fn conjunct(formula: Formula, schema: &DFSchema) -> Option<Conjunct> {
     };
     let (pattern, domains) = match formula {
         Formula::In(Term::Value(expr), domain) => {
-            let (term, data_type) = (sql::term(&expr)?, type_of(&expr, schema)?);
+            let term = sql::term(&expr)?;
+            let data_type = type_of(&expr, schema)?;
             let shape = Shape::of(&domain, &term, &data_type)?;
             (Pattern::In(Slot { term, data_type, shape }), vec![domain])
         }

@@ -313,7 +313,8 @@ impl Past<'_> {
 
     /// Per epoch, of the newer ones, what a view of so many rows does for the scans of its template.
     fn judged(&self, supported: &Supported, candidate: &Candidate, left: &Left, rows: f64) -> Judged {
-        let (mut judged, without) = (Judged::default(), left.without(&supported.key));
+        let mut judged = Judged::default();
+        let without = left.without(&supported.key);
         let scans = supported.scans.iter();
         let scans = scans.filter_map(|at| Some((self.scans.get(*at)?, *left.rows.get(*at)?, *without.get(*at)?)));
         for (scan, left, without) in scans.filter(|(scan, ..)| self.judges(scan)) {
@@ -329,7 +330,8 @@ impl Past<'_> {
                 judged.saved += saved(scan, without, rows);
             }
         }
-        let (epochs, rows) = (self.judges.len() as f64, judged.rows / judged.served.max(1.0));
+        let epochs = self.judges.len() as f64;
+        let rows = judged.rows / judged.served.max(1.0);
         let Judged { scans, served, read, saved, gained, .. } = judged;
         let [scans, served, read, saved, gained] = [scans, served, read, saved, gained].map(|total| total / epochs);
         Judged { scans, served, read, saved, gained, rows }

@@ -83,7 +83,8 @@ pub(super) fn literal(point: &Point, data_type: &DataType) -> Option<String> {
 /// The values of a term that belong to a domain.
 pub(super) fn domain(term: &str, data_type: &DataType, domain: &Domain) -> Option<String> {
     let kind = Kind::of(data_type)?;
-    let (mut listed, mut parts) = (Vec::new(), Vec::new());
+    let mut listed = Vec::new();
+    let mut parts = Vec::new();
     let most = if domain.spans().len() > 1 { FEW_OF_MANY } else { FEW };
     for (first, last) in domain.spans() {
         match values(kind, (first, last), most) {
@@ -127,7 +128,8 @@ fn values(kind: Kind, (first, last): (&Cut, &Cut), most: i128) -> Option<Vec<Poi
         }
         (Cut::Start, Cut::End) => None,
         _ => {
-            let (first, last) = (number(first)?, number(last)?);
+            let first = number(first)?;
+            let last = number(last)?;
             (last.checked_sub(first)? <= most).then(|| (first..last).map(Point::Number).collect())
         }
     }

@@ -95,7 +95,8 @@ impl Rows for TableRows<'_> {
             self.source.volume(&chunks.map(|(chunk, _)| chunk).collect::<Vec<u32>>())
         };
         // Samples see little of the few chunks that bounds leave of a table.
-        let (sure, unsure) = (volume(Bounded::Everything), volume(Bounded::Unsure));
+        let sure = volume(Bounded::Everything);
+        let unsure = volume(Bounded::Unsure);
         let rows = self.source.estimated_rows(filters)?.clamp(sure.rows, sure.rows + unsure.rows);
         // All columns of the chunks in which there may be some rows and others are read, and written anew.
         Some(Estimate { rows, cost_bytes: 2.0 * unsure.bytes })

@@ -45,17 +45,15 @@ impl World {
         let mut rng = Rng(seed);
         let mut below = |n: u64| (0..ROWS).map(|_| rng.below(n) as i64).collect::<Vec<_>>();
         let ints = |values: Vec<i64>| Int32Array::from_iter_values(values.into_iter().map(|v| v as i32));
-        let (a, b, f, g, s, d, t, m, x) = (
-            below(5_000),
-            below(500),
-            below(10_000),
-            below(100),
-            below(50),
-            below(100),
-            below(100),
-            below(1000),
-            below(20),
-        );
+        let a = below(5_000);
+        let b = below(500);
+        let f = below(10_000);
+        let g = below(100);
+        let s = below(50);
+        let d = below(100);
+        let t = below(100);
+        let m = below(1000);
+        let x = below(20);
         let moment = |days: i64, second: i64| (NOON_US as i64) - days * DAY_US as i64 - second * 1_000_000;
         let today = (NOON_US / DAY_US) as i32;
         let columns_of: Vec<ArrayRef> = vec![
@@ -261,7 +259,8 @@ fn windows_that_move_are_found() {
                 best.predicate
             );
             // Bound an hour before the statements of ten days later.
-            let (view_us, now_us) = (world.now_us + 10 * DAY_US, world.now_us + 10 * DAY_US + DAY_US / 24);
+            let view_us = world.now_us + 10 * DAY_US;
+            let now_us = world.now_us + 10 * DAY_US + DAY_US / 24;
             let next: Vec<String> = (0..20).map(|_| statement(&mut world.rng, now_us)).collect();
             world.now_us = view_us;
             let served = world.served(&best.predicate, &next);

@@ -32,9 +32,12 @@ pub(super) fn moves(seen: &[(u64, i128)]) -> bool {
     let points: Vec<(f64, f64)> = points.collect();
     let n = points.len() as f64;
     let mean = |value: fn(&(f64, f64)) -> f64| points.iter().map(value).sum::<f64>() / n;
-    let (mean_x, mean_y) = (mean(|p| p.0), mean(|p| p.1));
+    let mean_x = mean(|p| p.0);
+    let mean_y = mean(|p| p.1);
     let sum = |value: &dyn Fn(f64, f64) -> f64| points.iter().map(|(x, y)| value(x - mean_x, y - mean_y)).sum::<f64>();
-    let (xx, xy, yy) = (sum(&|x, _| x * x), sum(&|x, y| x * y), sum(&|_, y| y * y));
+    let xx = sum(&|x, _| x * x);
+    let xy = sum(&|x, y| x * y);
+    let yy = sum(&|_, y| y * y);
     xx > 0.0 && yy > 0.0 && SLOPES.contains(&(xy / xx)) && xy * xy / (xx * yy) >= EXPLAINED
 }
 

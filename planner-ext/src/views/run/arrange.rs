@@ -94,7 +94,8 @@ fn cut(sets: &[u64], cold: &[usize], full_rows: usize) -> Vec<usize> {
 
 /// One for each old chunk; those that are small are put together.
 fn cold_pieces(cold: &[usize], full_rows: usize) -> Vec<usize> {
-    let (mut pieces, mut piece) = (Vec::new(), 0);
+    let mut pieces = Vec::new();
+    let mut piece = 0;
     for rows in cold {
         if piece > 0 && (piece + rows > full_rows || piece * 2 >= full_rows) {
             pieces.push(std::mem::take(&mut piece));
@@ -108,7 +109,8 @@ fn cold_pieces(cold: &[usize], full_rows: usize) -> Vec<usize> {
 /// One for each set of views that has enough rows.
 fn hot_pieces(sets: &[u64], full_rows: usize) -> Vec<usize> {
     let is_small = |rows: usize| rows * LEAST_SHARE < full_rows;
-    let (mut pieces, mut piece) = (Vec::new(), 0);
+    let mut pieces = Vec::new();
+    let mut piece = 0;
     for set in sets.chunk_by(|a, b| a == b) {
         if piece > 0 && !is_small(piece) {
             pieces.push(std::mem::take(&mut piece));

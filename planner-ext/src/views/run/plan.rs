@@ -36,7 +36,8 @@ pub(super) struct Group {
 
 impl Group {
     fn new(full_rows: usize) -> Self {
-        let (chunks, others) = (Vec::new(), Vec::new());
+        let chunks = Vec::new();
+        let others = Vec::new();
         Self { chunks, full_rows, others, matching: 0, bytes: 0, file_bytes: 0, cold_bytes: 0 }
     }
 }
@@ -84,7 +85,8 @@ fn groups(job: &Job, survey: &Survey, worth: &[&Finding], full_rows: usize) -> V
     let mut done = Vec::new();
     for finding in worth {
         let Found::Part(matching) = finding.found else { continue };
-        let (entry, bytes) = (&finding.entry, memory_bytes(&finding.entry));
+        let entry = &finding.entry;
+        let bytes = memory_bytes(&finding.entry);
         let named_by = survey.version.rules.naming(entry.chunk.id);
         let without = views.iter().map(|view| entry.chunk.marked(view.mark) == Marked::None).collect();
         let group = open.entry((named_by, without)).or_insert_with(|| Group::new(full_rows));

@@ -109,7 +109,8 @@ impl Survey {
 
 /// Evaluates the condition on the rows of a chunk; with the bytes that were read from the home tier.
 fn read(job: &Job, entry: &ChunkEntry) -> Result<(Found, u64)> {
-    let (chunk, columns) = (&entry.chunk, job.condition.columns());
+    let chunk = &entry.chunk;
+    let columns = job.condition.columns();
     let segments = columns.iter().filter_map(|column| chunk.segments.get(*column));
     let cold_bytes = segments.filter(|segment| !segment.is_in_reach()).map(|segment| segment.home.len).sum();
     let values = match job.store.columns(chunk, columns) {

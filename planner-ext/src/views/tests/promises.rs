@@ -177,7 +177,8 @@ fn many_alternatives_are_compared_as_written() {
     let planner = Planner::new();
     let names = ["a", "b", "k"];
     let ors: Vec<String> = (0..40).map(|n| format!("({} = {n} AND f > {n}.5)", names[n % 3])).collect();
-    let (few, many) = (ors[..20].join(" OR "), ors.join(" OR "));
+    let few = ors[..20].join(" OR ");
+    let many = ors.join(" OR ");
     // More ways than are followed one by one.
     assert!(planner.implies(&format!("({few}) AND m > 1"), &many));
     assert!(!planner.implies(&many, &few));

@@ -20,7 +20,8 @@ pub(crate) fn rows(rng: &mut Rng) -> RecordBatch {
     let mut some = |n: u64| (rng.below(8) != 0).then(|| rng.below(n));
     let mut of = |n: u64| (0..ROWS).map(|_| some(n)).collect::<Vec<_>>();
     let mut float = || of(11).iter().map(|v| v.map(|v| floats[v as usize])).collect::<Float64Array>();
-    let (f, g) = (float(), float());
+    let f = float();
+    let g = float();
     let instant = |v: u64| (v as i64 / 3) * DAY_US + [-1, 0, 1][v as usize % 3];
     let arrays: Vec<ArrayRef> = vec![
         Arc::new(of(7).iter().map(|v| Some(v.unwrap_or(3) as i32)).collect::<Int32Array>()),
@@ -142,9 +143,11 @@ pub(crate) fn query(rng: &mut Rng, view: &str) -> String {
             // Other numbers, other comparisons.
             let mut text = view.to_owned();
             for _ in 0..=rng.below(2) {
-                let (from, to) = (rng.below(7).to_string(), rng.below(7).to_string());
+                let from = rng.below(7).to_string();
+                let to = rng.below(7).to_string();
                 text = text.replacen(&format!(" {from}"), &format!(" {to}"), 1);
-                let (from, to) = (pick(rng, &COMPARISONS), pick(rng, &COMPARISONS));
+                let from = pick(rng, &COMPARISONS);
+                let to = pick(rng, &COMPARISONS);
                 text = text.replacen(&format!(" {from} "), &format!(" {to} "), 1);
             }
             text
@@ -163,7 +166,9 @@ fn holds(planner: &Planner, expr: &Expr, rows: &RecordBatch) -> BooleanArray {
 fn check(seed: u64, pairs: usize) -> (usize, usize, usize) {
     let planner = Planner::new();
     let mut rng = Rng(seed);
-    let (mut proven, mut implied, mut telling) = (0, 0, 0);
+    let mut proven = 0;
+    let mut implied = 0;
+    let mut telling = 0;
     let mut batch = rows(&mut rng);
     for round in 0..pairs {
         if round % 100 == 0 {
@@ -179,7 +184,8 @@ fn check(seed: u64, pairs: usize) -> (usize, usize, usize) {
         let asked = if as_written { written } else { simplified };
         let filter = Filter::new(std::slice::from_ref(&asked), &planner.schema);
         let yes = filter.proves(&Formula::of(&of_view, &planner.schema));
-        let (in_query, in_view) = (holds(&planner, &asked, &batch), holds(&planner, &of_view, &batch));
+        let in_query = holds(&planner, &asked, &batch);
+        let in_view = holds(&planner, &of_view, &batch);
         let outside = and_not(&in_query, &in_view).unwrap().true_count();
         assert!(
             !yes || outside == 0,

@@ -187,7 +187,9 @@ impl DiskImage {
             Some(Entry::Folder(_)) => Ok(()),
             Some(Entry::File(_)) => Err(libc::EEXIST),
             None => {
-                let (node, parent, name) = (self.next, self.parent(path)?, name(path)?);
+                let node = self.next;
+                let parent = self.parent(path)?;
+                let name = name(path)?;
                 self.next += 1;
                 self.folders.insert(node, FolderImage::default());
                 self.change(parent, vec![(name.into(), Some(Entry::Folder(node)))])
@@ -204,7 +206,9 @@ impl DiskImage {
                 Ok(node)
             }
             None => {
-                let (node, parent, name) = (self.next, self.parent(path)?, name(path)?);
+                let node = self.next;
+                let parent = self.parent(path)?;
+                let name = name(path)?;
                 self.next += 1;
                 self.files.insert(node, FileImage::default());
                 self.change(parent, vec![(name.into(), Some(Entry::File(node)))])?;
@@ -214,7 +218,8 @@ impl DiskImage {
     }
 
     pub(super) fn rename(&mut self, from: &Path, to: &Path) -> Result<(), i32> {
-        let (node, parent) = (self.file(from)?, self.parent(from)?);
+        let node = self.file(from)?;
+        let parent = self.parent(from)?;
         if parent != self.parent(to)? {
             return Err(libc::EXDEV);
         }
@@ -270,7 +275,8 @@ impl DiskImage {
     }
 
     fn forget_unnamed(&mut self) {
-        let (mut named, mut open) = (BTreeSet::from([ROOT]), vec![ROOT]);
+        let mut named = BTreeSet::from([ROOT]);
+        let mut open = vec![ROOT];
         while let Some(folder) = open.pop() {
             for entry in self.folders.get(&folder).into_iter().flat_map(|f| f.live.values()) {
                 match entry {

@@ -25,7 +25,8 @@ fn errno<T: Debug>(result: Result<T>) -> Option<i32> {
 /// One drawn operation; the answer says what a caller can see of it.
 fn step(files: &dyn FileSystem, root: &Path, random: &mut StdRng) -> String {
     let folder = root.join(["", "a", "a/b", "c"][random.random_range(0..4)]);
-    let (file, other) = (folder.join(["x", "y"][random.random_range(0..2)]), folder.join("z"));
+    let file = folder.join(["x", "y"][random.random_range(0..2)]);
+    let other = folder.join("z");
     let bytes = vec![random.random::<u8>(); random.random_range(0..2000)];
     let done = |result: Result<()>| {
         result.map_err(|error| match error {
@@ -70,7 +71,8 @@ fn as_many_files_may_be_open_as_the_system_allows() {
 fn files_of_every_size_hold_what_was_written() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("f");
-    let (from, part) = (DIRECT_FROM_BYTES, DIRECT_PART_BYTES);
+    let from = DIRECT_FROM_BYTES;
+    let part = DIRECT_PART_BYTES;
     // A shorter file over a longer one, too.
     for len in [2 * part + 5, 0, 1, from - 1, from, from + 1, part - 1, part, part + BLOCK_BYTES, 3, from + 4095] {
         let bytes: Vec<u8> = (0..len).map(|at| (at * 31 + len) as u8).collect();
@@ -83,7 +85,8 @@ fn files_of_every_size_hold_what_was_written() {
 fn the_simulated_disk_answers_as_the_real_one_does() {
     for seed in 0..5 {
         let real = tempfile::tempdir().unwrap();
-        let (simulated, root) = (disk(seed), Path::new("/root"));
+        let simulated = disk(seed);
+        let root = Path::new("/root");
         simulated.create_folder(root).unwrap();
         let mut draws = [StdRng::seed_from_u64(seed), StdRng::seed_from_u64(seed)];
         for number in 0..200 {
@@ -96,7 +99,8 @@ fn the_simulated_disk_answers_as_the_real_one_does() {
 
 #[test]
 fn a_power_cut_keeps_what_was_synced_and_any_part_of_the_rest() {
-    let (mut names, mut torn) = (BTreeSet::new(), false);
+    let mut names = BTreeSet::new();
+    let mut torn = false;
     for seed in 0..200 {
         let files = disk(seed);
         let root = Path::new("/d");

@@ -34,7 +34,8 @@ fn used(tiers: &[Arc<dyn MemoryTier>]) -> Vec<u64> {
 
 #[test]
 fn a_move_copies_swaps_and_releases_with_the_last_reader() {
-    let (home, tiers) = (FakeHome::default(), tiers(100_000, 100_000));
+    let home = FakeHome::default();
+    let tiers = tiers(100_000, 100_000);
     let chunk = home.add(1, 1);
     let go = |from, to| try_move(&tiers, &home, &relocation(&chunk, 0, from, to)).unwrap();
     assert_eq!(go(SSD, DRAM), Outcome::Moved);
@@ -62,9 +63,13 @@ fn full_tiers_exchange_segments_and_a_stubborn_reader_is_given_up_on() {
 }
 
 fn full_tiers_exchange_segments(crew: Crew) {
-    let (home, tiers) = (FakeHome::default(), tiers(8192, 8192));
-    let (a, b) = (home.add(1, 1), home.add(1, 2));
-    let (clock, cancel, health) = (ManualClock::default(), AtomicBool::new(false), Health::default());
+    let home = FakeHome::default();
+    let tiers = tiers(8192, 8192);
+    let a = home.add(1, 1);
+    let b = home.add(1, 2);
+    let clock = ManualClock::default();
+    let cancel = AtomicBool::new(false);
+    let health = Health::default();
     let queue = |patience| MoveQueue {
         tiers: &tiers,
         home: &home,
@@ -137,7 +142,9 @@ impl HomeTier for Stuck {
 #[test]
 fn a_background_crew_that_gets_no_processor_is_helped() {
     let home = Stuck { home: FakeHome::default(), ended: AtomicUsize::new(0), others: 3 };
-    let (tiers, cancel, clock) = (tiers(1 << 20, 0), AtomicBool::new(false), SystemClock::default());
+    let tiers = tiers(1 << 20, 0);
+    let cancel = AtomicBool::new(false);
+    let clock = SystemClock::default();
     let moves: Vec<_> = (0..4).map(|id| relocation(&home.home.add(1, id), 0, SSD, DRAM)).collect();
     let queue = MoveQueue {
         tiers: &tiers,
@@ -160,13 +167,17 @@ fn a_background_crew_that_gets_no_processor_is_helped() {
 
 #[test]
 fn the_rate_holds_on_the_clock() {
-    let (home, tiers) = (FakeHome::default(), tiers(1 << 20, 0));
-    let (clock, cancel) = (ManualClock::default(), AtomicBool::new(false));
+    let home = FakeHome::default();
+    let tiers = tiers(1 << 20, 0);
+    let clock = ManualClock::default();
+    let cancel = AtomicBool::new(false);
     let moves: Vec<_> = (0..11).map(|id| relocation(&home.add(1, id), 0, SSD, DRAM)).collect();
     let bytes: u64 = moves.iter().take(10).map(Relocation::bytes).sum();
-    let (rates, patience) = (&[Some(100_000); 3], Duration::ZERO);
+    let rates = &[Some(100_000); 3];
+    let patience = Duration::ZERO;
     let mut done = 0;
-    let (health, crew) = (Health::default(), Crew::Caller);
+    let health = Health::default();
+    let crew = Crew::Caller;
     MoveQueue {
         tiers: &tiers,
         home: &home,
@@ -184,13 +195,17 @@ fn the_rate_holds_on_the_clock() {
 
 #[test]
 fn a_busy_device_holds_back_its_own_moves_only() {
-    let (home, tiers) = (FakeHome::default(), tiers(1 << 20, 1 << 20));
-    let (clock, cancel, health) = (ManualClock::default(), AtomicBool::new(false), Health::default());
+    let home = FakeHome::default();
+    let tiers = tiers(1 << 20, 1 << 20);
+    let clock = ManualClock::default();
+    let cancel = AtomicBool::new(false);
+    let health = Health::default();
     let chunks: Vec<_> = (0..20).map(|id| home.add(1, id)).collect();
     let run = |rates: &[Option<u64>], moves: &[Relocation]| {
         let start_us = clock.now_us();
         let mut ended = vec![None; moves.len()];
-        let (patience, crew) = (Duration::ZERO, Crew::Caller);
+        let patience = Duration::ZERO;
+        let crew = Crew::Caller;
         let queue = MoveQueue {
             tiers: &tiers,
             home: &home,
@@ -227,13 +242,15 @@ fn a_busy_device_holds_back_its_own_moves_only() {
 #[test]
 fn any_crew_carries_out_each_move_once_reads_chunks_at_once_and_goes_on_after_a_failure() {
     for crew in [Crew::Caller, Crew::Background, Crew::Threads(3)] {
-        let (home, tiers) = (FakeHome::default(), tiers(1 << 20, 1 << 20));
+        let home = FakeHome::default();
+        let tiers = tiers(1 << 20, 1 << 20);
         let chunks: Vec<_> = (0..40).map(|id| home.add(1, id)).collect();
         home.lose(&chunks[7]);
         let both = |to| chunks.iter().map(move |chunk| (chunk, to));
         let moves = both(DRAM).map(|(chunk, to)| relocation(chunk, 0, SSD, to));
         let moves: Vec<_> = moves.chain(both(NVM).map(|(chunk, to)| relocation(chunk, 1, SSD, to))).collect();
-        let (clock, cancel) = (SystemClock::default(), AtomicBool::new(false));
+        let clock = SystemClock::default();
+        let cancel = AtomicBool::new(false);
         let mut verdicts = vec![None; moves.len()];
         let queue = MoveQueue {
             tiers: &tiers,
@@ -264,14 +281,16 @@ fn any_crew_carries_out_each_move_once_reads_chunks_at_once_and_goes_on_after_a_
 
 #[test]
 fn budgets_hold_and_values_are_right_while_everything_moves_at_random() {
-    let (home, tiers) = (FakeHome::default(), tiers(40_000, 30_000));
+    let home = FakeHome::default();
+    let tiers = tiers(40_000, 30_000);
     let chunks: Vec<_> = (0..12).map(|id| home.add(1, id)).collect();
     let stop = AtomicBool::new(false);
     let over =
         |tiers: &[Arc<dyn MemoryTier>]| tiers.iter().any(|t| t.account().peak_bytes() > t.account().limit_bytes());
     std::thread::scope(|scope| {
         for seed in 0..2 {
-            let (chunks, stop) = (&chunks, &stop);
+            let chunks = &chunks;
+            let stop = &stop;
             scope.spawn(move || {
                 let mut rng = StdRng::seed_from_u64(seed);
                 let mut held: Vec<(u64, Arc<Resident>)> = Vec::new();
@@ -291,13 +310,16 @@ fn budgets_hold_and_values_are_right_while_everything_moves_at_random() {
             });
         }
         let movers = [10, 11].map(|seed| {
-            let (chunks, tiers, home) = (&chunks, &tiers, &home);
+            let chunks = &chunks;
+            let tiers = &tiers;
+            let home = &home;
             scope.spawn(move || {
                 let mut rng = StdRng::seed_from_u64(seed);
                 let mut moved = 0;
                 for _ in 0..2000 {
                     let chunk = &chunks[rng.random_range(0..chunks.len())];
-                    let (from, to) = (TierId(rng.random_range(0..3)), TierId(rng.random_range(0..3)));
+                    let from = TierId(rng.random_range(0..3));
+                    let to = TierId(rng.random_range(0..3));
                     let outcome = try_move(tiers, home, &relocation(chunk, rng.random_range(0..2), from, to)).unwrap();
                     moved += usize::from(outcome == Outcome::Moved);
                     assert!(!over(tiers));
@@ -362,16 +384,23 @@ impl MemoryTier for Fallible {
 #[test]
 fn moves_of_a_device_that_fails_pause_and_others_go_on() {
     for crew in [Crew::Caller, Crew::Background, Crew::Threads(3)] {
-        let (home, nvm) = (FakeHome::default(), Fallible::new(NVM, 1 << 20));
+        let home = FakeHome::default();
+        let nvm = Fallible::new(NVM, 1 << 20);
         let tiers: Vec<Arc<dyn MemoryTier>> =
             vec![Arc::new(DramTier::new(DRAM, Account::new("dram", 1 << 20))), Arc::clone(&nvm) as _];
-        let (clock, cancel, health) = (ManualClock::default(), AtomicBool::new(false), Health::default());
+        let clock = ManualClock::default();
+        let cancel = AtomicBool::new(false);
+        let health = Health::default();
         let chunks: Vec<_> = (0..30).map(|id| home.add(1, id)).collect();
         let run = |from, to, chunks: &[Arc<Chunk>]| {
-            let (rates, patience) = (&[], Duration::ZERO);
+            let rates = &[];
+            let patience = Duration::ZERO;
             let moves: Vec<_> = chunks.iter().map(|chunk| relocation(chunk, 0, from, to)).collect();
-            let (mut done, mut whys) = (0, Vec::new());
-            let (health, clock, cancel) = (&health, &clock, &cancel);
+            let mut done = 0;
+            let mut whys = Vec::new();
+            let health = &health;
+            let clock = &clock;
+            let cancel = &cancel;
             let queue =
                 MoveQueue { tiers: &tiers, home: &home, health, clock, cancel, rates, patience, crew, urgent: false };
             queue.run(&moves, |_, verdict| match verdict {
@@ -409,12 +438,19 @@ fn moves_of_a_device_that_fails_pause_and_others_go_on() {
 
 #[test]
 fn a_home_that_does_not_read_pauses_what_comes_from_it_and_keeps_copies_in_memory() {
-    let (home, tiers) = (FakeHome::default(), tiers(1 << 20, 8192));
-    let (clock, cancel, health) = (ManualClock::default(), AtomicBool::new(false), Health::default());
+    let home = FakeHome::default();
+    let tiers = tiers(1 << 20, 8192);
+    let clock = ManualClock::default();
+    let cancel = AtomicBool::new(false);
+    let health = Health::default();
     let chunks: Vec<_> = (0..8).map(|id| home.add(1, id)).collect();
     let run_as = |urgent, moves: &[Relocation]| {
-        let (rates, patience, crew) = (&[], Duration::ZERO, Crew::Caller);
-        let (health, clock, cancel) = (&health, &clock, &cancel);
+        let rates = &[];
+        let patience = Duration::ZERO;
+        let crew = Crew::Caller;
+        let health = &health;
+        let clock = &clock;
+        let cancel = &cancel;
         let mut verdicts = vec![None; moves.len()];
         MoveQueue { tiers: &tiers, home: &home, health, clock, cancel, rates, patience, crew, urgent }
             .run(moves, |number, verdict| verdicts[number] = Some(verdict));

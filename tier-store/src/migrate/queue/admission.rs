@@ -23,7 +23,8 @@ impl MoveQueue<'_> {
         batch: Vec<Numbered>,
         shift: &mut Shift<F>,
     ) -> Option<(Vec<Numbered>, Vec<TierId>)> {
-        let (mut open, mut tries) = (Vec::with_capacity(batch.len()), Vec::new());
+        let mut open = Vec::with_capacity(batch.len());
+        let mut tries = Vec::new();
         for (number, relocation) in batch {
             match self.entry(&relocation) {
                 Entry::Paused(why) => {
@@ -53,7 +54,8 @@ impl MoveQueue<'_> {
         {
             return Entry::Paused(format!("{why}; until then the copy is kept"));
         }
-        let (mut due, mut waits) = (Vec::new(), false);
+        let mut due = Vec::new();
+        let mut waits = false;
         for (tier, is_tried) in self.devices(relocation) {
             match self.health.pass(self.name(tier), self.clock) {
                 Pass::Paused(why) => return Entry::Paused(why),

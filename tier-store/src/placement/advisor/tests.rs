@@ -38,7 +38,8 @@ fn segment(rng: &mut StdRng, chunk: u64, column: u32) -> SegmentInput {
     let mut charged_bytes = [0; MAX_TIERS];
     (charged_bytes[0], charged_bytes[1]) = (bytes, bytes);
     let key = SegmentKey { table: TableId(1), chunk: ChunkId(chunk), column: ColumnId(column) };
-    let (current, duty) = (TierId(rng.random_range(0..3)), Duty::default());
+    let current = TierId(rng.random_range(0..3));
+    let duty = Duty::default();
     SegmentInput {
         key,
         rows: 65_536,

@@ -82,7 +82,8 @@ fn no_read_to_come_brings_anything_into_memory() {
         let segments: Vec<SegmentInput> = (0..count)
             .map(|id| segment(id, rng.random_range(0..3), (some(&mut rng, 20.0), some(&mut rng, 5.0).ceil())))
             .collect();
-        let (dram, nvm) = (rng.random_range(0..count) * MIB, rng.random_range(0..count) * MIB);
+        let dram = rng.random_range(0..count) * MIB;
+        let nvm = rng.random_range(0..count) * MIB;
         let with = inputs(segments, dram, nvm);
         for (at, from, to) in moves(&with) {
             let segment = &with.segments[at];

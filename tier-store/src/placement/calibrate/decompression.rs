@@ -19,7 +19,8 @@ pub(super) fn measure(clock: &dyn Clock) -> DecompressionRates {
 }
 
 fn rate(clock: &dyn Clock, compression: Compression, buffer: &[u8]) -> Option<f64> {
-    let (mut packed, mut out) = (Vec::new(), vec![0; buffer.len()]);
+    let mut packed = Vec::new();
+    let mut out = vec![0; buffer.len()];
     compression.compress(buffer, &mut packed).ok()?;
     let us = median_us(clock, |_| {
         compression.decompress(&packed, &mut out)?;

@@ -102,7 +102,8 @@ impl Reader<'_> {
             self.start(number, &[self.sample.column(Sample::WIDTHS - 1, number)], Some(&wanted))
         };
         let point = |at_once: &usize| {
-            let (us, bytes) = (self.each_us(*at_once, start)?, places as u64 * PAGE_BYTES);
+            let us = self.each_us(*at_once, start)?;
+            let bytes = places as u64 * PAGE_BYTES;
             let selectivity = (pattern == Pattern::Monotonic).then(|| places as f64 / pages as f64);
             Ok(Point { pattern, selectivity, bytes, places: places as u64, at_once: *at_once as u32, us })
         };
@@ -118,7 +119,8 @@ impl Reader<'_> {
     fn each_us(&self, at_once: usize, start: impl Fn(usize) -> Result<ColdRead>) -> Result<f64> {
         let reads = 2 * at_once;
         let us = median_us(self.clock, |round| {
-            let (mut running, mut bytes) = (VecDeque::with_capacity(at_once), 0);
+            let mut running = VecDeque::with_capacity(at_once);
+            let mut bytes = 0;
             for number in 0..reads {
                 if running.len() == at_once {
                     bytes += taken(running.pop_front())?;
@@ -147,7 +149,8 @@ fn busy(io: &dyn BlockIo, file: &Arc<IoFile>, clock: &dyn Clock) -> Result<Busy>
     };
     let time = |at_once: usize| {
         median_us(clock, |_| {
-            let (mut running, mut bytes) = (VecDeque::new(), 0);
+            let mut running = VecDeque::new();
+            let mut bytes = 0;
             for number in 0..LARGE_READS {
                 if running.len() == at_once {
                     bytes += wait(running.pop_front())?;
@@ -161,7 +164,8 @@ fn busy(io: &dyn BlockIo, file: &Arc<IoFile>, clock: &dyn Clock) -> Result<Busy>
         })
     };
     io.depth().set(Depth::MOST);
-    let (mut at_once, mut us) = (1, time(1)?);
+    let mut at_once = 1;
+    let mut us = time(1)?;
     while at_once < LARGE_READS / 2 {
         let more = time(at_once * 2)?;
         if more > us * GAIN {

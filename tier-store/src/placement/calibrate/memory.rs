@@ -106,7 +106,9 @@ impl Image<'_> {
     }
 
     fn point_of(&self, pattern: Pattern, (bytes, places): (usize, usize), us: f64) -> Point {
-        let (bytes, places, at_once) = (bytes as u64, places as u64, self.threads as u32);
+        let bytes = bytes as u64;
+        let places = places as u64;
+        let at_once = self.threads as u32;
         Point { pattern, selectivity: None, bytes, places, at_once, us }
     }
 
@@ -161,7 +163,8 @@ impl Image<'_> {
 
     /// Rows by their numbers, in no order.
     fn random(&self) -> Result<Point> {
-        let (len, touches) = ((self.piece_bytes / VALUE_BYTES).max(1) as u64, self.touches());
+        let len = (self.piece_bytes / VALUE_BYTES).max(1) as u64;
+        let touches = self.touches();
         let mut next = random();
         let rows = UInt32Array::from_iter_values((0..touches).map(|_| (next() % len) as u32));
         let us = self.us(|thread, _| {
@@ -175,14 +178,17 @@ impl Image<'_> {
     /// One value, which says where the next one is.
     fn point(&self) -> Result<Point> {
         let touches = self.touches();
-        let (values, piece) = (self.values(0), self.piece(0));
+        let values = self.values(0);
+        let piece = self.piece(0);
         let evicted = || {
             (self.evict)(&piece);
         };
         let us = median_after_us(self.clock, evicted, |_| {
             self.tier.touch(0, touches as u64);
-            let (words, len) = (values.values(), values.len().max(1) as u64);
-            let (mut next, mut place) = (random(), 0);
+            let words = values.values();
+            let len = values.len().max(1) as u64;
+            let mut next = random();
+            let mut place = 0;
             for _ in 0..touches {
                 let word = words.get((place % len) as usize).copied().unwrap_or_default();
                 place = next().wrapping_add(word as u64);

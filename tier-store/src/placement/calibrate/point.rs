@@ -45,12 +45,11 @@ pub(super) fn profile(points: &[Point], granule_bytes: u64) -> Result<TierCost> 
     // The device is given fewer of the larger reads at once, and is as busy.
     let busiest =
         |bytes: u64| of(Pattern::Sequential).filter(|point| point.bytes == bytes).max_by_key(|point| point.at_once);
-    let (small, large) = (of(Pattern::Sequential).min_by_key(by_bytes), of(Pattern::Sequential).max_by_key(by_bytes));
+    let small = of(Pattern::Sequential).min_by_key(by_bytes);
+    let large = of(Pattern::Sequential).max_by_key(by_bytes);
     let nothing = || Error::Invalid("nothing was measured".into());
-    let (small, large) = (
-        small.and_then(|point| busiest(point.bytes)).ok_or_else(nothing)?,
-        large.and_then(|point| busiest(point.bytes)).ok_or_else(nothing)?,
-    );
+    let small = small.and_then(|point| busiest(point.bytes)).ok_or_else(nothing)?;
+    let large = large.and_then(|point| busiest(point.bytes)).ok_or_else(nothing)?;
     let (latency_us, bytes_per_us) = line((small.bytes, small.us), (large.bytes, large.us))?;
     let mut cost = TierCost::new(latency_us, 0.0, bytes_per_us, Some(granule_bytes));
     for (pattern, slot) in Pattern::ALL.into_iter().zip(&mut cost.patterns).skip(1) {

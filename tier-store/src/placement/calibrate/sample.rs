@@ -77,7 +77,8 @@ impl Sample {
         let mut sample = Self { file: Scratch::create(home, &encoded.bytes)?, copies: Vec::new() };
         for _ in 0..Self::COPIES {
             let segments = Segment::of_file((0..).map(ColumnId), encoded.homes.clone());
-            let (rows, bytes) = (Self::ROWS as u32, encoded.bytes.len() as u64);
+            let rows = Self::ROWS as u32;
+            let bytes = encoded.bytes.len() as u64;
             let path = sample.file.path.clone();
             let chunk = Chunk::new(TableId(0), ChunkId(0), rows, batch.schema(), path, bytes, segments);
             sample.copies.push(Arc::new(chunk));

@@ -56,7 +56,8 @@ pub(super) fn median_at_once_us(
     before: impl Fn(usize) + Sync,
     work: impl Fn(usize, usize) -> Result<u64> + Sync,
 ) -> Result<f64> {
-    let (before, work) = (&before, &work);
+    let before = &before;
+    let work = &work;
     let run = move |thread: usize| median_after_us(clock, || before(thread), |number| work(thread, number));
     std::thread::scope(|scope| {
         let others: Vec<_> = (1..threads).map(|thread| scope.spawn(move || run(thread))).collect();
@@ -75,7 +76,8 @@ const MOST_STEEPER: f64 = 2.5;
 
 /// Latency and bandwidth of the line through two points of (bytes, microseconds).
 pub(super) fn line(small: (u64, f64), large: (u64, f64)) -> Result<(f64, f64)> {
-    let (bytes, us) = (large.0.saturating_sub(small.0) as f64, large.1 - small.1);
+    let bytes = large.0.saturating_sub(small.0) as f64;
+    let us = large.1 - small.1;
     if bytes <= 0.0 || !(large.1 > 0.0 && large.1.is_finite()) {
         return Err(too_coarse());
     }

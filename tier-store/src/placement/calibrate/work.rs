@@ -53,7 +53,8 @@ pub(super) fn measure(
         }
         Ok(())
     };
-    let (start_us, mut more_us) = (clock.now_us(), Vec::with_capacity(ROUNDS));
+    let start_us = clock.now_us();
+    let mut more_us = Vec::with_capacity(ROUNDS);
     for round in 0..ROUNDS {
         let Some(before_us) = cores_us() else { return Ok(None) };
         (0..LARGE_READS).for_each(work);

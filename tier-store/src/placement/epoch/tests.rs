@@ -25,7 +25,8 @@ fn segment(id: u64, current: u8, pattern: Pattern, reads: f32, values: f32) -> S
     (heat.accesses[pattern as usize], heat.values[pattern as usize]) = (reads, values);
     let key = SegmentKey { table: TableId(1), chunk: ChunkId(id), column: ColumnId(0) };
     let charged_bytes = [MIB, MIB, 0, 0, 0, 0, 0, 0];
-    let (current, duty) = (TierId(current), Duty::default());
+    let current = TierId(current);
+    let duty = Duty::default();
     SegmentInput {
         key,
         rows: 65_536,
@@ -165,7 +166,8 @@ fn an_answer_that_is_none_is_caught_and_the_greedy_one_followed() {
         if ruled {
             segments[0].duty = Duty { allowed: !1, ..Duty::default() };
         }
-        let (rules, prices) = (Vec::new(), Vec::new());
+        let rules = Vec::new();
+        let prices = Vec::new();
         let inputs =
             Inputs { tiers: tiers(2 * MIB, 3 * MIB), segments, payback_epochs: 4.0, rules, prices, views: Vec::new() };
         let whole = plan_by(&Broken(|_| ()), &inputs, Effort::default()).unwrap();

@@ -22,7 +22,8 @@ fn segment(id: u64, bytes: u64, current: u8, pattern: Pattern, reads: f32) -> Se
     let key = SegmentKey { table: TableId(1), chunk: ChunkId(id), column: ColumnId(0) };
     let mut charged_bytes = [0; MAX_TIERS];
     (charged_bytes[0], charged_bytes[1]) = (bytes, bytes);
-    let (current, duty) = (TierId(current), Duty::default());
+    let current = TierId(current);
+    let duty = Duty::default();
     SegmentInput {
         key,
         rows: 65_536,
@@ -93,7 +94,8 @@ fn a_confirmed_condition_flips_the_plan_and_less_than_it_does_not() {
     let mut seen = std::collections::BTreeMap::new();
     let mut odd = 0;
     for round in 0..40 {
-        let (dram, nvm) = (rng.random_range(0.05..0.6), rng.random_range(0.0..0.5));
+        let dram = rng.random_range(0.05..0.6);
+        let nvm = rng.random_range(0.0..0.5);
         let count = rng.random_range(3..60);
         let inputs = random(&mut rng, count, dram, nvm);
         let found = plan(&inputs, Effort::default()).unwrap();

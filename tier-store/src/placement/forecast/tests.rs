@@ -31,7 +31,8 @@ fn inputs(reads: [f32; 8]) -> Inputs {
         let mut heat = SegmentHeat::default();
         (heat.accesses[0], heat.values[0]) = (reads, reads * 65_536.0);
         let key = SegmentKey { table: TableId(1), chunk: ChunkId(chunk), column: ColumnId(0) };
-        let (charged_bytes, duty) = ([MIB; MAX_TIERS], Duty::default());
+        let charged_bytes = [MIB; MAX_TIERS];
+        let duty = Duty::default();
         SegmentInput {
             key,
             rows: 65_536,
@@ -131,7 +132,8 @@ fn pages_here_and_there_take_the_device_longer_than_a_column() {
         segment.heat = SegmentHeat::default();
         (segment.heat.accesses[1], segment.heat.values[1]) = (1.0, 10.0);
     }
-    let (even, longer) = (forecast(&inputs, DEVICE), forecast(&inputs, paged));
+    let even = forecast(&inputs, DEVICE);
+    let longer = forecast(&inputs, paged);
     let pages = 8.0 * 64.0 * (1.0 - (63.0_f64 / 64.0).powi(10));
     assert!((longer - even - pages * 100.0).abs() < pages * 10.0, "{even} {longer} {pages}");
 }

@@ -21,7 +21,8 @@ fn inputs(places: [u8; 2], reads: [f32; 2]) -> Inputs {
         let mut charged_bytes = [0; MAX_TIERS];
         charged_bytes[..2].fill(MIB);
         let key = SegmentKey { table: TableId(1), chunk: ChunkId(n as u64), column: ColumnId(0) };
-        let (current, duty) = (TierId(places[n]), Duty::default());
+        let current = TierId(places[n]);
+        let duty = Duty::default();
         SegmentInput {
             key,
             rows: 65_536,

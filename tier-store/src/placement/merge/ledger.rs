@@ -201,7 +201,8 @@ impl Ledger {
             if let Some(known) = uses.0.get(&input.key) {
                 seen.insert(input.key, *known);
             }
-            let (chunk, column) = (Arc::downgrade(&entry.chunk), *column as usize);
+            let chunk = Arc::downgrade(&entry.chunk);
+            let column = *column as usize;
             let place = Place { value, key: input.key, chunk, column, duty: input.duty, hold: input.hold };
             ledger.push(input.current, place);
         }
@@ -258,7 +259,8 @@ impl Ledger {
     ) {
         let Some(segment) = chunk.segments.get(column) else { return };
         uses.used(input.key, segment, now.round);
-        let (value, chunk) = (self.value(input, segment, tier, (uses, now)), Arc::downgrade(chunk));
+        let value = self.value(input, segment, tier, (uses, now));
+        let chunk = Arc::downgrade(chunk);
         let pinned = !input.duty.allows(self.inputs.home()) || input.duty.preferred == Some(tier);
         if !pinned {
             self.push(tier, Place { value, key: input.key, chunk, column, duty: input.duty, hold: None });
@@ -302,7 +304,8 @@ impl Ledger {
                 continue;
             }
             let benefit_us = self.benefit_us(&input, tier) * Hold::warmth(place.hold);
-            let (bytes, charged_bytes) = (input.bytes, input.charged_on(tier));
+            let bytes = input.bytes;
+            let charged_bytes = input.charged_on(tier);
             return Some(Victim { place, chunk, bytes, charged_bytes, benefit_us });
         }
     }

@@ -132,7 +132,8 @@ impl Shared {
         epoch: Option<u64>,
         merging: &mut Merging,
     ) -> Result<Ledger> {
-        let (stamp, start_us) = (Stamp::of(host, tables, epoch), self.clock.now_us());
+        let stamp = Stamp::of(host, tables, epoch);
+        let start_us = self.clock.now_us();
         let old = merging.ledger.take().filter(|ledger| {
             let age_us = start_us.saturating_sub(ledger.built_us);
             ledger.stamp == stamp && age_us <= LEDGER_US.max(ledger.took_us * LEDGER_SHARE)
@@ -164,7 +165,8 @@ impl Shared {
         (ledger, merging): (&mut Ledger, &mut Merging),
         read: &ReadColumn,
     ) -> Option<Fate> {
-        let (chunk, options) = (&read.chunk, &self.options.merge);
+        let chunk = &read.chunk;
+        let options = &self.options.merge;
         let segment = chunk.segments.get(read.column)?;
         let table = tables.iter().find(|table| table.id == chunk.table && table.mode == TieringMode::Auto)?;
         let mut columns = table.chunks.first()?.chunk.columns().iter();
@@ -207,7 +209,8 @@ impl Shared {
     ) -> Option<Room> {
         let memory = now.host.memory_tiers();
         let target = memory.get(usize::from(tier.0))?;
-        let (account, charged_bytes) = (target.account(), input.charged_on(tier));
+        let account = target.account();
+        let charged_bytes = input.charged_on(tier);
         if charged_bytes > account.limit_bytes() {
             return None;
         }
@@ -224,7 +227,9 @@ impl Shared {
         if self.policy.kind() == PolicyKind::Static {
             return None;
         }
-        let (mut victims, mut freed_bytes, mut lost_us) = (Vec::new(), 0, 0.0);
+        let mut victims = Vec::new();
+        let mut freed_bytes = 0;
+        let mut lost_us = 0.0;
         while freed_bytes < lacking_bytes && lost_us < worth_us && victims.len() < MOST_VICTIMS {
             let Some(victim) = ledger.pop(tier, (&mut merging.uses, now)) else { break };
             freed_bytes += victim.charged_bytes;
@@ -256,7 +261,8 @@ impl Shared {
         match try_move(&memory, now.host.home(), &relocation) {
             Ok(Outcome::Moved) => {
                 let took_us = self.clock.now_us().saturating_sub(start_us);
-                let (benefit_us, unix_us) = (-loss_us, self.clock.unix_us());
+                let benefit_us = -loss_us;
+                let unix_us = self.clock.unix_us();
                 merging.tally.add((from, to), Moved { bytes, benefit_us, weighed: None, unix_us, took_us });
                 self.metrics.moved(from, to, bytes);
                 self.metrics.merge.made_room.fetch_add(1, Ordering::Relaxed);
@@ -287,7 +293,8 @@ impl Shared {
         (ledger, merging): (&mut Ledger, &mut Merging),
         (read, input, Room(weighed)): (&ReadColumn, &SegmentInput, Room),
     ) -> Fate {
-        let (memory, home) = (now.host.memory_tiers(), now.host.home());
+        let memory = now.host.memory_tiers();
+        let home = now.host.home();
         let from = TierId(memory.len() as u8);
         let relocation = Relocation { chunk: Arc::clone(&read.chunk), column: read.column, from, to };
         let start_us = self.clock.now_us();
@@ -313,8 +320,10 @@ impl Shared {
         if let Some(rate) = rate {
             merging.free_at_us = merging.free_at_us.max(start_us) + input.bytes * 1_000_000 / rate.max(1);
         }
-        let (benefit_us, took_us) = (ledger.benefit_us(input, to), now_us.saturating_sub(start_us));
-        let (bytes, unix_us) = (input.bytes, self.clock.unix_us());
+        let benefit_us = ledger.benefit_us(input, to);
+        let took_us = now_us.saturating_sub(start_us);
+        let bytes = input.bytes;
+        let unix_us = self.clock.unix_us();
         merging.tally.add((from, to), Moved { bytes, benefit_us, weighed, unix_us, took_us });
         self.metrics.moved(from, to, input.bytes);
         self.metrics.merge.promoted_bytes.fetch_add(input.bytes, Ordering::Relaxed);

@@ -65,7 +65,8 @@ impl Tally {
             sum.lost_us += weighed.lost_us;
             sum.margin_us += weighed.margin_us;
         }
-        let (worth, comes) = (moved.benefit_us.abs() * 1e3 / moved.bytes.max(1) as f64, way.1 < way.0);
+        let worth = moved.benefit_us.abs() * 1e3 / moved.bytes.max(1) as f64;
+        let comes = way.1 < way.0;
         let edge = |known: f64| if comes { known.min(worth) } else { known.max(worth) };
         count.edge_ns_per_byte = Some(count.edge_ns_per_byte.map_or(worth, edge));
         count.took_us += moved.took_us;

@@ -266,7 +266,8 @@ fn what_came_after_the_last_epoch_is_logged_at_the_stop() {
 fn heat_of_this_moment_is_that_of_the_last_look_and_the_reads_since() {
     let host = FakeHost::new(THREE, Arc::default());
     let chunk = &host.chunks[3].chunk;
-    let (key, segment) = (SegmentKey::of(chunk, &chunk.segments[0]), &chunk.segments[0]);
+    let key = SegmentKey::of(chunk, &chunk.segments[0]);
+    let segment = &chunk.segments[0];
     let mut heat = Heat::default();
     for (reads, expected) in [(4, 4.0), (0, 2.0), (7, 8.0)] {
         host.read(3, reads);
@@ -323,7 +324,8 @@ fn budgets_hold_while_readers_writers_and_epochs_are_at_work() {
         let account = setup.host.tiers[0].account();
         std::thread::scope(|scope| {
             for reader in 0..2 {
-                let (setup, stop) = (&setup, &stop);
+                let setup = &setup;
+                let stop = &stop;
                 let mut rng = StdRng::seed_from_u64(reader);
                 scope.spawn(move || {
                     let mut held = Vec::new();

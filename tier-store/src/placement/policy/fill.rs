@@ -13,7 +13,8 @@ pub(super) fn by_score(problem: &Problem<'_>, scores: Vec<Option<f64>>) -> Resul
     let mut order: Vec<(Option<f64>, TierId, usize)> =
         problem.rows().zip(&scores).enumerate().map(|(row, (segment, score))| (*score, segment.current, row)).collect();
     order.sort_by(|a, b| {
-        let (a_score, b_score) = (a.0.unwrap_or(f64::NEG_INFINITY), b.0.unwrap_or(f64::NEG_INFINITY));
+        let a_score = a.0.unwrap_or(f64::NEG_INFINITY);
+        let b_score = b.0.unwrap_or(f64::NEG_INFINITY);
         b_score.total_cmp(&a_score).then((a.1, a.2).cmp(&(b.1, b.2)))
     });
     for (score, current, row) in order {

@@ -48,7 +48,8 @@ impl Policy for Density {
     }
 
     fn reason(&self, why: &Why<'_>) -> String {
-        let (from, to) = (why.from(), why.to());
+        let from = why.from();
+        let to = why.to();
         let reads = epoch::reads(&why.segment.expected());
         let worth = figure(why.planned.benefit_ns_per_byte.abs());
         let saved = time(why.planned.benefit_us.abs());

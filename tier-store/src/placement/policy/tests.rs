@@ -21,7 +21,8 @@ fn segment(chunk: u64, column: u32, current: u8, bytes: u64, reads: f32, idle: O
     let mut charged_bytes = [0; crate::placement::epoch::MAX_TIERS];
     charged_bytes[0] = bytes;
     let key = SegmentKey { table: TableId(1), chunk: ChunkId(chunk), column: ColumnId(column) };
-    let (current, duty) = (TierId(current), Duty::default());
+    let current = TierId(current);
+    let duty = Duty::default();
     SegmentInput {
         key,
         rows: 65_536,

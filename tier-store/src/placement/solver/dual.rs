@@ -180,7 +180,8 @@ impl Dual<'_> {
         let mut planes = vec![Plane::new(&origin, &first, &scale)];
         let mut best_point = origin.clone();
         let mut best = (origin, first.value);
-        let (mut before, mut repeats) = (Vec::new(), 0);
+        let mut before = Vec::new();
+        let mut repeats = 0;
         for round in 0..work.effort.evaluations {
             if work.is_over() {
                 break;

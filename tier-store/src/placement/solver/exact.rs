@@ -95,7 +95,8 @@ pub(super) fn improve(
 /// The least regrets, at most [`CORE`] of them.
 fn core(regrets: impl Iterator<Item = f64>) -> Vec<(f64, usize)> {
     let order = |a: &(f64, usize), b: &(f64, usize)| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1));
-    let (mut core, mut limit) = (Vec::with_capacity(8 * CORE), f64::INFINITY);
+    let mut core = Vec::with_capacity(8 * CORE);
+    let mut limit = f64::INFINITY;
     for (segment, regret) in regrets.enumerate() {
         if regret < limit || core.len() < CORE {
             core.push((regret, segment));

@@ -75,7 +75,8 @@ impl Basis {
     /// One plane, and the corner of the box that is highest under it.
     fn first(roof: &Roof, prices: usize) -> Self {
         let row = |ones: usize, value: f64| (0..=prices).map(|at| if at == ones { value } else { 0.0 }).collect();
-        let (mut columns, mut inverse) = (vec![Column::Plane(0)], vec![row(0, 1.0)]);
+        let mut columns = vec![Column::Plane(0)];
+        let mut inverse = vec![row(0, 1.0)];
         for (at, slope) in roof.slope.iter().take(prices).enumerate() {
             let (column, sign) = if *slope >= 0.0 { (Column::AtMost(at), 1.0) } else { (Column::AtLeast(at), -1.0) };
             let mut line: Vec<f64> = row(at + 1, sign);
@@ -164,7 +165,8 @@ mod tests {
     fn the_peak_is_as_high_as_a_general_solver_finds_and_under_every_roof() {
         let mut rng = StdRng::seed_from_u64(3);
         for case in 0..5_000 {
-            let (prices, count) = (rng.random_range(0..=7), rng.random_range(1..40));
+            let prices = rng.random_range(0..=7);
+            let count = rng.random_range(1..40);
             // Whole numbers meet in many corners at once.
             let whole = case % 2 == 0;
             let mut number = |scale: f64| {

@@ -75,7 +75,8 @@ fn relieve(
     let offer = |segment: u32| {
         let (costs, bytes) = instance.row(segment as usize);
         let reduced = costs.iter().zip(bytes).zip(prices).map(|((cost, bytes), price)| cost + price * bytes);
-        let (now, size) = (reduced.clone().nth(tier)?, bytes.get(tier).filter(|bytes| **bytes > 0.0)?);
+        let now = reduced.clone().nth(tier)?;
+        let size = bytes.get(tier).filter(|bytes| **bytes > 0.0)?;
         let (to, then) = reduced.enumerate().skip(tier + 1).min_by(|a, b| a.1.total_cmp(&b.1))?;
         let loss = (then - now) / size;
         (loss <= most).then_some((loss, segment, to as u8))
@@ -90,12 +91,15 @@ fn relieve(
 
 /// Takes to `tier` what saves by it and finds room there, of these segments.
 fn refill(segments: &[u32], instance: &Instance, prices: &[f64], tier: usize, (choice, room): (&mut [u8], &mut [f64])) {
-    let (price, mut smallest) = (prices.get(tier).copied().unwrap_or(0.0), f64::INFINITY);
+    let price = prices.get(tier).copied().unwrap_or(0.0);
+    let mut smallest = f64::INFINITY;
     let free = room.get(tier).copied().unwrap_or(0.0);
     let mut offer = |segment: &u32| {
         let at = choice.get(*segment as usize).map(|at| usize::from(*at)).filter(|at| *at > tier)?;
         let (costs, bytes) = instance.row(*segment as usize);
-        let (cost, size, now) = (costs.get(tier)?, bytes.get(tier)?, costs.get(at)?);
+        let cost = costs.get(tier)?;
+        let size = bytes.get(tier)?;
+        let now = costs.get(at)?;
         if cost >= now || *size > free {
             return None;
         }
@@ -184,7 +188,8 @@ pub(super) fn fill(instance: &Instance, choice: &mut [u8], room: &mut [f64]) {
         let mut moved = false;
         offers.sort_unstable_by(|a, b| b.0.total_cmp(&a.0).then((a.1, a.2).cmp(&(b.1, b.2))));
         for (_, segment, tier) in offers {
-            let (segment, tier) = (segment as usize, usize::from(tier));
+            let segment = segment as usize;
+            let tier = usize::from(tier);
             let Some(at) = choice.get(segment).map(|at| usize::from(*at)) else { continue };
             let fits = room.get(tier).is_some_and(|room| instance.weight(segment, tier) <= *room);
             if fits && instance.cost(segment, tier) < instance.cost(segment, at) {

@@ -181,9 +181,11 @@ impl crate::clock::Clock for Stepping {
 fn at_the_deadline_there_is_an_answer_its_bound_and_who_ended_it() {
     let deadline = std::time::Duration::from_secs(1);
     let mut rng = StdRng::seed_from_u64(77);
-    let (mut ended, mut worse) = ([0; 3], 0);
+    let mut ended = [0; 3];
+    let mut worse = 0;
     for case in 0..60 {
-        let (segments, tiers) = ([20, 400, 70_000][case % 3], 2 + case % 3);
+        let segments = [20, 400, 70_000][case % 3];
+        let tiers = 2 + case % 3;
         let instance = random(&mut rng, segments, tiers, 0.6, case % 2 == 0);
         let whole = solve(&instance, None, Effort::default()).unwrap();
         for looks in [0, 1, 2, 3, 5, 8, 20, 1_000_000] {

@@ -98,9 +98,11 @@ fn after_a_restart_the_hottest_return_first_at_the_rate_and_readers_are_answered
     host.tiering().checkpoint().unwrap();
 
     let host = FakeHost::new(6 * 8192, Arc::clone(&saved));
-    let (seen, io) = (Arc::new(Mutex::new(Vec::new())), Account::new("io", u64::MAX));
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let io = Account::new("io", u64::MAX);
     let look = {
-        let (host, seen) = (Arc::clone(&host), Arc::clone(&seen));
+        let host = Arc::clone(&host);
+        let seen = Arc::clone(&seen);
         move || {
             for chunk in 0..10 {
                 assert_eq!(host.first_id(chunk, &io), FIRST_ID + chunk as i64 * 1000);
@@ -345,7 +347,8 @@ fn what_moves_bring_is_counted_afterwards() {
 #[test]
 fn a_clock_that_jumps_changes_nothing_but_the_dates() {
     let course = |jumps: bool| {
-        let (host, clock) = (FakeHost::new(THREE, Arc::default()).with_usual_costs(), Arc::new(ManualClock::default()));
+        let host = FakeHost::new(THREE, Arc::default()).with_usual_costs();
+        let clock = Arc::new(ManualClock::default());
         clock.advance(Duration::from_secs(86_400));
         let tiering = host.tiering_on(Arc::clone(&clock) as _, TieringOptions::default());
         for round in 0..12_usize {
@@ -370,7 +373,8 @@ fn a_clock_that_jumps_changes_nothing_but_the_dates() {
 
 #[test]
 fn a_home_that_fails_is_not_planned_with_and_its_moves_go_on_after_a_try() {
-    let (host, clock) = (FakeHost::new(THREE, Arc::default()).with_usual_costs(), Arc::new(ManualClock::default()));
+    let host = FakeHost::new(THREE, Arc::default()).with_usual_costs();
+    let clock = Arc::new(ManualClock::default());
     let tiering = host.tiering_on(Arc::clone(&clock) as _, TieringOptions::default());
     (0..10).for_each(|chunk| host.read(chunk, 10 * (chunk + 1) as u32));
     let epoch = || tiering.run_epoch(EpochRequest::now("test")).unwrap();

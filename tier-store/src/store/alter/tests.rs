@@ -35,7 +35,9 @@ fn numbers(array: &ArrayRef) -> Vec<Option<i64>> {
 
 /// All rows of a version, in order, whatever their place; checks the bounds of the chunks on the way.
 fn read(store: &Store, version: &TableVersion) -> Result<Vec<Vec<Option<i64>>>> {
-    let (mut rows, mut item, live) = (Vec::new(), 0_u32, version.live_positions());
+    let mut rows = Vec::new();
+    let mut item = 0_u32;
+    let live = version.live_positions();
     let mut add = |columns: Vec<ArrayRef>| {
         let columns: Vec<_> = columns.iter().map(numbers).collect();
         let kept = |row: &usize| live.contains(TableVersion::position(item, *row as u32));
@@ -58,7 +60,8 @@ fn read(store: &Store, version: &TableVersion) -> Result<Vec<Vec<Option<i64>>>> 
             };
             let bounds = version.statistics.column(at)?;
             assert_eq!(bounds.null_counts.value(position), array.null_count() as u64, "nulls of column {at}");
-            let (min, max) = (numbers(&bounds.min)[position], numbers(&bounds.max)[position]);
+            let min = numbers(&bounds.min)[position];
+            let max = numbers(&bounds.max)[position];
             let known = array.null_count() < array.len();
             assert_eq!((min.is_some(), max.is_some()), (known, known), "bounds of column {at}");
             if array.data_type() == &DataType::Int64 {
@@ -227,7 +230,8 @@ fn run(steps: &[Step]) {
                 ingest.finish().unwrap();
             }
             Step::Delete(every) => {
-                let (version, every) = (table.version(), usize::from(*every));
+                let version = table.version();
+                let every = usize::from(*every);
                 let chosen = |(at, _): &(usize, u64)| at.is_multiple_of(every);
                 let deleted = version.live_positions().into_iter().enumerate().filter(chosen).map(|(_, p)| p).collect();
                 let mut transaction = store.begin();
@@ -291,7 +295,9 @@ fn inserts_and_readers_during_alter_see_one_definition_whole() {
     definition.options.chunk_rows = 128;
     definition.options.admission = ChunkAdmission::Ssd;
     store.create_table(definition).unwrap();
-    let (done, next, acknowledged) = (AtomicBool::new(false), AtomicI64::new(0), AtomicI64::new(0));
+    let done = AtomicBool::new(false);
+    let next = AtomicI64::new(0);
+    let acknowledged = AtomicI64::new(0);
     // Every column of a row holds the same number, or -1 where the row is older than the column.
     let insert = || {
         while !done.load(Ordering::Relaxed) {

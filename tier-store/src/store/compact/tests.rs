@@ -144,14 +144,16 @@ fn a_model_agrees_under_compaction() {
         let _named = Named(seed);
         let mut rng = StdRng::seed_from_u64(seed);
         let dir = tempfile::tempdir().unwrap();
-        let (mut store, name) = (open(dir.path()), definition("t").name);
+        let mut store = open(dir.path());
+        let name = definition("t").name;
         let mut definition = definition("t");
         definition.options.chunk_rows = 64;
         if rng.random_bool(0.5) {
             definition.options.cluster_by = vec![definition.schema.field(0).name().clone()];
         }
         store.create_table(definition).unwrap();
-        let (mut model, mut next) = (std::collections::BTreeSet::<i64>::new(), 0);
+        let mut model = std::collections::BTreeSet::<i64>::new();
+        let mut next = 0;
         let mut open_deletes: Vec<(crate::store::Transaction, Vec<i64>)> = Vec::new();
         for _ in 0..60 {
             let table = store.table(&name).unwrap();
@@ -264,7 +266,8 @@ fn chunks_that_were_replaced_or_dropped_are_moved_nowhere() {
     }
     // A plan knows chunks of the version that it was made of.
     let planned = table.version();
-    let (tiers, home) = (store.memory_tiers(), store.core().home());
+    let tiers = store.memory_tiers();
+    let home = store.core().home();
     tiers[0].account().set_limit_bytes(1 << 20);
     let go = |chunk: &Arc<Chunk>| {
         let relocation = Relocation { chunk: Arc::clone(chunk), column: 0, from: TierId(1), to: TierId(0) };

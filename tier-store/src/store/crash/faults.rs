@@ -192,7 +192,8 @@ fn a_folder_that_vanishes_takes_its_rows_and_no_others() {
     drop(store);
     let store = machine.open().unwrap();
     let table = |name| store.table(&table_name(name)).unwrap();
-    let (apples, pears) = (table("apples"), table("pears"));
+    let apples = table("apples");
+    let pears = table("pears");
     let folder = apples.version().chunks[0].chunk.path.parent().unwrap().to_owned();
     machine.disk.vanish(&folder).unwrap();
     let count = |store: &Arc<Store>, name| {
@@ -228,7 +229,8 @@ fn a_slow_disk_changes_nothing_but_time() {
         use crate::clock::Clock;
         (look(&store).unwrap(), machine.clock.now_us())
     };
-    let (fast, slow) = (run(std::time::Duration::ZERO), run(std::time::Duration::from_millis(20)));
+    let fast = run(std::time::Duration::ZERO);
+    let slow = run(std::time::Duration::from_millis(20));
     assert_eq!(fast.0, slow.0);
     assert!(slow.1 > fast.1 + 1_000_000, "{} us against {} us", slow.1, fast.1);
 }
@@ -252,7 +254,8 @@ fn a_disk_that_reads_nothing_pauses_what_comes_from_it_and_memory_is_served() {
     let store = open().unwrap();
     let count = |name| keys(&store, &store.table(&table_name(name)).unwrap().version()).map(|keys| keys.len());
     let bring = |name| {
-        let (table, scope) = (table_name(name).to_string(), Scope::all());
+        let table = table_name(name).to_string();
+        let scope = Scope::all();
         let report = store.tiering().order(&Order::BringBack { table, scope, tier: "dram".into() }).unwrap();
         let whys = report.moves.iter().filter_map(|m| m.why.clone()).collect::<Vec<_>>();
         (report.epoch.moves_done, whys)

@@ -181,7 +181,8 @@ fn bounds_agree(store: &Store, table: &Table) -> Result<(), String> {
     let items = tests::items(store, &version).map_err(|e| e.to_string())?;
     for (number, batch) in items.iter().take(version.chunks.len()).enumerate() {
         let keys = batch.column(0).as_primitive::<Int64Type>().values();
-        let (min, max) = (bounds.min.as_primitive::<Int64Type>(), bounds.max.as_primitive::<Int64Type>());
+        let min = bounds.min.as_primitive::<Int64Type>();
+        let max = bounds.max.as_primitive::<Int64Type>();
         if (keys.iter().min(), keys.iter().max()) != (Some(&min.value(number)), Some(&max.value(number))) {
             return Err(format!("bounds of chunk {number} of {} are not those of its rows", table.name()));
         }

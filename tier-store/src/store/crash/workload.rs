@@ -244,11 +244,13 @@ impl Operation {
             Self::Seal { table: name } => store.seal(&table(name)?)?,
             Self::Compact { table: name } => store.optimize(&table(name)?).map(drop)?,
             Self::Mark { table: name } => {
-                let (table, mark) = (table(name)?, store.new_mark()?);
+                let table = table(name)?;
+                let mark = store.new_mark()?;
                 store.set_marks(&table, &evaluated(store, &table.version(), mark)?)?;
             }
             Self::Rearrange { table: name, first, chunks } => {
-                let (table, mark) = (table(name)?, store.new_mark()?);
+                let table = table(name)?;
+                let mark = store.new_mark()?;
                 let all = Arc::clone(&table.version().chunks);
                 let group: Vec<_> = all.iter().skip(first % all.len().max(1)).take(*chunks).cloned().collect();
                 store.rearrange(&table, &group, &apart(mark, table.options().chunk_rows))?;

@@ -69,11 +69,13 @@ fn deletions_of_old_versions_follow_the_rows() {
     for seed in seeds(0..12) {
         let _named = Named(seed);
         let dir = tempfile::tempdir().unwrap();
-        let (mut rng, mut store) = (StdRng::seed_from_u64(seed), open(dir.path()));
+        let mut rng = StdRng::seed_from_u64(seed);
+        let mut store = open(dir.path());
         let mut definition = definition("t");
         definition.options.chunk_rows = 4_096;
         store.create_table(definition).unwrap();
-        let (mut model, mut next) = (BTreeSet::new(), 0);
+        let mut model = BTreeSet::new();
+        let mut next = 0;
         // Open transactions and what each of them deletes.
         let mut open_ones: Vec<(Transaction, BTreeSet<i64>)> = Vec::new();
         for step in 0..900 {

@@ -96,13 +96,15 @@ pub(in crate::store) fn apart(mark: MarkId, chunk_rows: u32) -> impl Fn(&RecordB
 /// Any order, any cuts, and rows that may fulfil a mark although they do not.
 fn anyhow(mark: MarkId, chunk_rows: u32, seed: u64) -> impl Fn(&RecordBatch) -> Result<Arrangement> {
     move |batch| {
-        let (mut rng, keys) = (StdRng::seed_from_u64(seed), keys_of(batch.column(0)));
+        let mut rng = StdRng::seed_from_u64(seed);
+        let keys = keys_of(batch.column(0));
         let order = (0..keys.len() as u32).choose_multiple(&mut rng, keys.len());
         let order = rng.random_bool(0.8).then_some(order);
         let row = |at: usize| order.as_ref().map_or(at, |order| order[at] as usize);
         let bits: BooleanArray =
             (0..keys.len()).map(|at| Some(fulfils(mark, keys[row(at)]) || rng.random_bool(0.01))).collect();
-        let (mut cuts, mut left) = (Vec::new(), keys.len() as u32);
+        let mut cuts = Vec::new();
+        let mut left = keys.len() as u32;
         while left > 0 {
             cuts.push(rng.random_range(1..=left.min(chunk_rows)));
             left -= cuts[cuts.len() - 1];
@@ -114,7 +116,8 @@ fn anyhow(mark: MarkId, chunk_rows: u32, seed: u64) -> impl Fn(&RecordBatch) -> 
 fn live(store: &Store, version: &TableVersion) -> BTreeMap<i64, u64> {
     let chunks = version.chunks.iter().map(|entry| keys_in(store, &entry.chunk).unwrap());
     let items = chunks.chain(version.delta.iter().map(|rows| keys_of(rows.batch().column(0))));
-    let (alive, mut found) = (version.live_positions(), BTreeMap::new());
+    let alive = version.live_positions();
+    let mut found = BTreeMap::new();
     for (keys, item) in items.zip(0..) {
         for (key, row) in keys.into_iter().zip(0..) {
             let position = TableVersion::position(item, row);
@@ -135,7 +138,8 @@ fn new_rows(table: &Table, keys: std::ops::Range<i64>) -> RecordBatch {
 }
 
 fn delete(store: &Arc<Store>, table: &Arc<Table>, doomed: &[i64]) -> Transaction {
-    let (mut transaction, seen) = (store.begin(), table.version());
+    let mut transaction = store.begin();
+    let seen = table.version();
     let positions = live(store, &seen).into_iter().filter(|(key, _)| doomed.contains(key)).map(|(_, at)| at).collect();
     transaction.change(table, &seen, &positions, None).unwrap();
     transaction
@@ -159,19 +163,22 @@ fn group(version: &TableVersion, rng: &mut StdRng) -> Vec<ChunkEntry> {
 
 #[test]
 fn a_model_agrees_whatever_happens_to_marked_chunks() {
-    let (mut denied, mut rearranged) = (0, 0);
+    let mut denied = 0;
+    let mut rearranged = 0;
     for seed in seeds(0..24) {
         let _named = Named(seed);
         let mut rng = StdRng::seed_from_u64(seed);
         let dir = tempfile::tempdir().unwrap();
-        let (mut store, name) = (open(dir.path()), definition("t").name);
+        let mut store = open(dir.path());
+        let name = definition("t").name;
         let mut definition = definition("t");
         definition.options.chunk_rows = 64;
         if rng.random_bool(0.3) {
             definition.options.cluster_by = vec!["k".into()];
         }
         store.create_table(definition).unwrap();
-        let (mut model, mut next) = (BTreeSet::<i64>::new(), 0);
+        let mut model = BTreeSet::<i64>::new();
+        let mut next = 0;
         let mut marks: Vec<MarkId> = Vec::new();
         // With whether the table was altered meanwhile.
         let mut open_deletes: Vec<(Transaction, Vec<i64>, bool)> = Vec::new();
@@ -244,7 +251,8 @@ fn a_model_agrees_whatever_happens_to_marked_chunks() {
                     assert!(left.iter().all(|(_, marks)| marks.iter().all(|(mark, _)| !gone.contains(mark))));
                 }
                 17 if rng.random_bool(0.4) => {
-                    let (fields, fresh) = (table.schema().fields(), format!("c{}", rng.random::<u64>()));
+                    let fields = table.schema().fields();
+                    let fresh = format!("c{}", rng.random::<u64>());
                     let change = match fields.get(2).filter(|_| rng.random_bool(0.5)) {
                         Some(field) => Alteration::DropColumn(field.name().clone()),
                         None => {
@@ -306,7 +314,8 @@ fn rows_of_a_view_come_together_and_stay_so() {
     let (store, table, mark) = four_chunks(dir.path());
     let states =
         |table: &Table| known(table).into_iter().flat_map(|(_, marks)| marks).map(|(_, m)| m).collect::<Vec<_>>();
-    let (before, early) = (table.version(), delete(&store, &table, &[0, 17, 200]));
+    let before = table.version();
+    let early = delete(&store, &table, &[0, 17, 200]);
     delete(&store, &table, &[1]).commit().unwrap();
     let done = store.rearrange(&table, &before.chunks, &apart(mark, 64)).unwrap();
     assert_eq!((done.chunks_in, done.chunks_out, done.rows_dropped), (4, 4, 1));
@@ -383,7 +392,8 @@ fn bits_are_segments() {
     assert_eq!((chunk.marked(mark), position, chunk.column_name(2)), (Marked::Some, 2, "hot view mark 0".into()));
     let segment = &chunk.segments[position];
     assert!(segment.bytes() > 0 && segment.resident.load().is_none(), "bits start at home");
-    let (tiers, home) = (store.memory_tiers(), store.core().ssd.as_ref());
+    let tiers = store.memory_tiers();
+    let home = store.core().ssd.as_ref();
     let relocation = crate::migrate::Relocation {
         chunk: Arc::clone(chunk),
         column: position,
@@ -394,7 +404,8 @@ fn bits_are_segments() {
     known_is_right(&store, &version).unwrap();
     // Hot bits are known to be hot, and their heat is saved.
     segment.counters.record(crate::heat::Pattern::Sequential, 64);
-    let (mut heat, mut saved) = (crate::heat::Heat::default(), crate::heat::Heat::default());
+    let mut heat = crate::heat::Heat::default();
+    let mut saved = crate::heat::Heat::default();
     heat.observe(version.chunks.iter().map(|entry| &entry.chunk), 4.0);
     saved.add_blob(table.id(), &heat.to_blob(table.id())).unwrap();
     let key = crate::heat::SegmentKey::of(chunk, segment);
@@ -414,7 +425,8 @@ fn bits_are_segments() {
     let report = store.check(Default::default(), &mut |_| true).unwrap();
     assert!(report.findings.is_empty(), "{:?}", report.findings);
     // Forgotten bits leave memory.
-    let (dram, held) = (tiers[0].account(), segment.resident.load().as_ref().unwrap().bytes.charged_bytes);
+    let dram = tiers[0].account();
+    let held = segment.resident.load().as_ref().unwrap().bytes.charged_bytes;
     let used = dram.used_bytes();
     store.forget_marks(&table, &[mark]).unwrap();
     assert_eq!((dram.used_bytes(), chunk.marked(mark)), (used - held, Marked::Some), "the old version keeps its own");
@@ -456,7 +468,8 @@ fn cold_chunks_do_not_inherit_the_scans_of_a_view() {
     observe(&mut heat, 16);
     let decay = 0.5_f32.powf(0.25);
     let share = decay / (decay + 1.0);
-    let (mut hot, mut cold) = (0, 0);
+    let mut hot = 0;
+    let mut cold = 0;
     for (marked, reads) in by_mark(&heat) {
         let expected = if marked == Marked::None { 2.0 * share } else { 10.0 * share };
         assert!((reads - expected).abs() < 1e-3, "{marked:?}: {reads} is not {expected}");
@@ -504,7 +517,8 @@ fn records_written_before_there_were_marks_are_read() {
         columns: Vec<crate::table::ColumnId>,
         homes: Vec<crate::table::Home>,
     }
-    let (columns, homes) = (vec![crate::table::ColumnId(3)], vec![crate::table::Home::default()]);
+    let columns = vec![crate::table::ColumnId(3)];
+    let homes = vec![crate::table::Home::default()];
     let before = Before { file: "t1/c2.arrow".into(), file_bytes: 4_096, rows: 5, place: 6, columns, homes };
     let read: ChunkRecord = decode(&encode(&before).unwrap(), "a chunk").unwrap();
     assert_eq!((read.file.as_str(), read.place, read.homes.len(), read.marks.len()), ("t1/c2.arrow", 6, 1, 0));

@@ -335,7 +335,8 @@ fn answers_are_the_same_while_tiers_come_and_go() {
         options.epoch_interval = Some(Duration::from_secs(3600));
         let store = Store::open(options).unwrap();
         let table = filled(&store);
-        let (stop, reads) = (AtomicBool::new(false), AtomicU64::new(0));
+        let stop = AtomicBool::new(false);
+        let reads = AtomicU64::new(0);
         let came = std::thread::scope(|scope| {
             for _ in 0..2 {
                 scope.spawn(|| {

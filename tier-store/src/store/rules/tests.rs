@@ -212,7 +212,8 @@ impl Life {
     }
 
     fn step(&mut self) {
-        let (store, table) = (Arc::clone(self.store()), self.table());
+        let store = Arc::clone(self.store());
+        let table = self.table();
         match self.rng.random_range(0..12) {
             0..3 => {
                 let count = [20, 100, 600][self.rng.random_range(0..3)];
@@ -279,7 +280,8 @@ impl Life {
     }
 
     fn check(&self) {
-        let (version, by_chunk) = (self.table().version(), self.keys_by_chunk());
+        let version = self.table().version();
+        let by_chunk = self.keys_by_chunk();
         let mut named: BTreeMap<u64, BTreeSet<i64>> = BTreeMap::new();
         for rule in version.rules.iter() {
             if let RuleRows::Chunks(chunks) = &rule.wish.rows {

@@ -48,7 +48,8 @@ pub(in crate::store) fn present(store: &Store, version: &TableVersion) -> BTreeM
     let live = version.live_positions();
     let mut found = BTreeMap::new();
     for (batch, item) in items(store, version).unwrap().iter().zip(0..) {
-        let (keys, numbers) = (batch.column(0).as_primitive::<Int64Type>(), batch.column(1).as_string_view());
+        let keys = batch.column(0).as_primitive::<Int64Type>();
+        let numbers = batch.column(1).as_string_view();
         for row in 0..batch.num_rows() {
             let position = TableVersion::position(item, row as u32);
             if live.contains(position) {
@@ -83,7 +84,8 @@ fn the_first_committer_wins_and_inserts_never_conflict() {
     let store = Store::open(StoreOptions::new(dir.path())).unwrap();
     let table = store.create_table(definition("t")).unwrap();
     store.insert(&table, &[rows(0..10)]).unwrap();
-    let (mut first, mut second) = (store.begin(), store.begin());
+    let mut first = store.begin();
+    let mut second = store.begin();
     delete_keys(&store, &mut first, &table, &[3]);
     delete_keys(&store, &mut second, &table, &[3, 4]);
     let seen = second.view(&table).unwrap();
@@ -92,7 +94,8 @@ fn the_first_committer_wins_and_inserts_never_conflict() {
     store.seal(&table).unwrap();
     let error = second.commit().unwrap_err();
     assert!(matches!(&error, Error::Conflict { table, .. } if table == "public.t"), "{error}");
-    let (mut third, mut fourth) = (store.begin(), store.begin());
+    let mut third = store.begin();
+    let mut fourth = store.begin();
     delete_keys(&store, &mut third, &table, &[5]);
     delete_keys(&store, &mut fourth, &table, &[6]);
     store.insert(&table, &[rows(30..31)]).unwrap();
@@ -260,14 +263,18 @@ impl World {
     }
 
     fn begin(&mut self) {
-        let (transaction, base, sees) = (self.store.begin(), self.table.version(), self.model.clone());
+        let transaction = self.store.begin();
+        let base = self.table.version();
+        let sees = self.model.clone();
         let (deleted, lost, saved) = Default::default();
         self.open.push(Open { transaction, base, deleted, sees, lost, saved });
     }
 
     fn change(&mut self) {
-        let (at, added) = (self.random.random_range(0..self.open.len()), self.fresh());
-        let (deletes, inserts) = (self.random.random_ratio(3, 4), self.random.random_ratio(1, 2));
+        let at = self.random.random_range(0..self.open.len());
+        let added = self.fresh();
+        let deletes = self.random.random_ratio(3, 4);
+        let inserts = self.random.random_ratio(1, 2);
         let one_in = self.random.random_range(1..60);
         let open = &mut self.open[at];
         match self.random.random_range(0..10) {
@@ -335,7 +342,8 @@ impl World {
         self.check_readers();
         self.open.clear();
         self.readers.clear();
-        let (path, name) = (self.dir.path().to_owned(), self.table.name().clone());
+        let path = self.dir.path().to_owned();
+        let name = self.table.name().clone();
         let spare = tempfile::tempdir().unwrap();
         // The old one has to go before the new one may open: a store without tables stands in.
         self.store = Store::open(StoreOptions::new(spare.path())).unwrap();
@@ -408,7 +416,8 @@ fn concurrent_transfers_between_two_tables_keep_the_total() {
             let table = store.create_table(definition).unwrap();
             store.insert(&table, &[pairs((0..20).map(|id| (id, 100)))]).unwrap();
         }
-        let (done, store) = (AtomicBool::new(false), &store);
+        let done = AtomicBool::new(false);
+        let store = &store;
         let done = &done;
         std::thread::scope(|scope| {
             let writers: Vec<_> = (0..4)

@@ -202,7 +202,8 @@ impl Comparison<'_> {
 
     /// True when each key is larger than the one before it, as in most loads: none is there twice.
     fn rises(&self, item: &Item) -> Result<bool> {
-        let (mut rises, mut last) = (true, Vec::new());
+        let mut rises = true;
+        let mut last = Vec::new();
         self.scan(item, &item.range, |_, keys| {
             rises = rises && keys.iter().next().is_none_or(|key| last.as_slice() < key.as_ref());
             rises = rises && keys.iter().is_sorted_by(|a, b| a < b);

@@ -253,7 +253,8 @@ fn more_keys_than_memory_are_compared_in_several_passes() {
     let batch = |keys: &[i64]| pairs(keys.iter().map(|k| (*k, *k)));
     ingest(&store, &table, batch(first)).unwrap();
     for _ in 0..5 {
-        let (at, known) = (random.random_range(0..8_000), first[random.random_range(0..first.len())]);
+        let at = random.random_range(0..8_000);
+        let known = first[random.random_range(0..first.len())];
         let mut bad = second.to_vec();
         bad[at] = known;
         assert!(message(ingest(&store, &table, batch(&bad))).contains(&format!("({known}) exists already")));
@@ -265,7 +266,8 @@ fn more_keys_than_memory_are_compared_in_several_passes() {
     let before = counts();
     ingest(&store, &table, batch(second)).unwrap();
     // One check is one access, however often it reads the chunk.
-    let (accesses, values) = (counts().accesses[0] - before.accesses[0], counts().values[0] - before.values[0]);
+    let accesses = counts().accesses[0] - before.accesses[0];
+    let values = counts().values[0] - before.values[0];
     assert!(accesses == 1 && values > u64::from(version.chunks[0].chunk.rows), "{accesses} {values}");
     assert_eq!(keys(&store, &table).len(), 20_000);
     assert_eq!(store.delta_account().used_bytes(), 0);
@@ -325,8 +327,10 @@ impl World {
         match self.random.random_range(0..100) {
             0..20 => self.insert(),
             20..32 => {
-                let (transaction, base) = (self.store.begin(), self.table.version());
-                let (sees, first_id) = (self.model.clone(), self.next_id);
+                let transaction = self.store.begin();
+                let base = self.table.version();
+                let sees = self.model.clone();
+                let first_id = self.next_id;
                 self.open.push(Open { transaction, base, sees, deleted: BTreeSet::new(), saved: None, first_id });
             }
             32..72 if !self.open.is_empty() => self.change(),
@@ -364,7 +368,8 @@ impl World {
     fn change(&mut self) {
         let at = self.random.random_range(0..self.open.len());
         let mut added = if self.random.random_ratio(1, 2) { self.some_rows() } else { Vec::new() };
-        let (one_in, shift) = (self.random.random_range(1..30), self.random.random_range(0..3));
+        let one_in = self.random.random_range(1..30);
+        let shift = self.random.random_range(0..3);
         let open = &mut self.open[at];
         match self.random.random_range(0..10) {
             0 => {
@@ -381,7 +386,9 @@ impl World {
             _ => {}
         }
         let seen = open.transaction.view(&self.table).unwrap_or_else(|| Arc::clone(&open.base));
-        let (mut doomed, mut left, mut deleted) = (RoaringTreemap::new(), open.sees.clone(), open.deleted.clone());
+        let mut doomed = RoaringTreemap::new();
+        let mut left = open.sees.clone();
+        let mut deleted = open.deleted.clone();
         for (key, (position, id)) in present(&self.store, &seen) {
             assert_eq!(open.sees.get(&key), Some(&id));
             if self.random.random_ratio(1, one_in) {
@@ -441,7 +448,8 @@ impl World {
 
     fn reopen(&mut self) {
         self.open.clear();
-        let (path, name) = (self.dir.path().to_owned(), self.table.name().clone());
+        let path = self.dir.path().to_owned();
+        let name = self.table.name().clone();
         let spare = tempfile::tempdir().unwrap();
         // The old one has to go before the new one may open: a store without tables stands in.
         self.store = open(&spare);
@@ -473,9 +481,11 @@ fn random_writers_seals_and_compactions_agree_with_the_model() {
 
 /// Inserts, deletes and moves keys for a while; `present` counts what was committed of each.
 fn churn(store: &Arc<Store>, table: &Arc<Table>, random: &mut StdRng, present_keys: &[AtomicI64]) -> (usize, usize) {
-    let (mut done, mut duplicates) = (0, 0);
+    let mut done = 0;
+    let mut duplicates = 0;
     for _ in 0..60 {
-        let (one, other) = (random.random_range(0..40), random.random_range(0..40));
+        let one = random.random_range(0..40);
+        let other = random.random_range(0..40);
         let mut transaction = store.begin();
         let seen = table.version();
         let found = present(store, &seen);
@@ -524,7 +534,10 @@ fn racing_writers_beside_seals_and_compactions_let_no_duplicate_through() {
     let table = store.create_table(definition).unwrap();
     let present_keys: Vec<AtomicI64> = (0..80).map(|_| AtomicI64::new(0)).collect();
     let done = AtomicBool::new(false);
-    let (store, table, counts, done) = (&store, &table, &present_keys[..], &done);
+    let store = &store;
+    let table = &table;
+    let counts = &present_keys[..];
+    let done = &done;
     std::thread::scope(|scope| {
         let writers: Vec<_> = (0..4)
             .map(|n| {

@@ -27,7 +27,8 @@ fn sketch(array: &ArrayRef) -> Sketch {
 
 /// Sets of `count` distinct numbers as they come in tables: keys in a row, keys with gaps, any.
 fn sets(rng: &mut StdRng, count: i64) -> [ArrayRef; 3] {
-    let (start, step) = (rng.random_range(-1_000_000_000..1_000_000_000_i64), rng.random_range(2..100_000));
+    let start = rng.random_range(-1_000_000_000..1_000_000_000_i64);
+    let step = rng.random_range(2..100_000);
     // An odd factor makes no two of them equal.
     let any: i64 = rng.random_range(i64::MIN..i64::MAX) | 1;
     [
@@ -42,7 +43,8 @@ fn estimates_are_within_their_error() {
     let mut rng = StdRng::seed_from_u64(5);
     let counts = [0, 1, 2, 3, 5, 10, 30, 100, 200, 300, 500, 700, 1000, 3000, 10_000, 65_536, 200_000, 1_000_000];
     for count in counts {
-        let (mut errors, mut tried) = (0.0, 0.0);
+        let mut errors = 0.0;
+        let mut tried = 0.0;
         for _ in 0..if count > 100_000 { 4 } else { 30 } {
             for set in sets(&mut rng, count) {
                 let estimate = sketch(&set).estimate();
@@ -79,14 +81,17 @@ fn texts_are_estimated_as_well_as_numbers() {
 fn a_union_is_the_sketch_of_all_values() {
     let mut rng = StdRng::seed_from_u64(7);
     for _ in 0..200 {
-        let (most, range) = (10_i64.pow(rng.random_range(0..5)), 10_i64.pow(rng.random_range(1..6)));
+        let most = 10_i64.pow(rng.random_range(0..5));
+        let range = 10_i64.pow(rng.random_range(1..6));
         let mut some = || -> Vec<i64> {
             let count = rng.random_range(0..=most);
             (0..count).map(|_| rng.random_range(0..range)).collect()
         };
-        let (a, b) = (some(), some());
+        let a = some();
+        let b = some();
         let all = sketch(&numbers(a.iter().chain(&b).copied().collect::<BTreeSet<_>>()));
-        let (a, b) = (numbers(a), numbers(b));
+        let a = numbers(a);
+        let b = numbers(b);
         let mut merged = sketch(&a);
         merged.merge(&sketch(&b));
         assert_eq!(merged, all);

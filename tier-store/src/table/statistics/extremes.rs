@@ -62,11 +62,15 @@ fn view_extremes(array: &StringViewArray) -> Option<(&str, &str)> {
     const NO_LONG: (u32, u32) = (u32::MAX, 0);
     let is_short = |view: u128| view as u32 <= MOST_INLINE;
     let first_bytes = |key: u128| (key >> 96) as u32;
-    let (mut short, mut long, mut shorts, mut rows) = (NO_SHORT, NO_LONG, 0, 0);
+    let mut short = NO_SHORT;
+    let mut long = NO_LONG;
+    let mut shorts = 0;
+    let mut rows = 0;
     for range in valid(array) {
         rows += range.len();
         for view in array.views().get(range).unwrap_or_default() {
-            let (key, is_short) = (StringViewArray::inline_key_fast(*view), is_short(*view));
+            let key = StringViewArray::inline_key_fast(*view);
+            let is_short = is_short(*view);
             let (low, high) = if is_short { (key, key) } else { NO_SHORT };
             short = (short.0.min(low), short.1.max(high));
             let (low, high) = if is_short { NO_LONG } else { (first_bytes(key), first_bytes(key)) };
@@ -83,7 +87,8 @@ fn view_extremes(array: &StringViewArray) -> Option<(&str, &str)> {
         let begin = move |view: u128| first_bytes(StringViewArray::inline_key_fast(view)) == beginning;
         views().filter(move |(_, view)| !is_short(**view) && begin(**view)).map(|(row, _)| array.value(row))
     };
-    let (some_short, some_long) = (shorts > 0, shorts < rows);
+    let some_short = shorts > 0;
+    let some_long = shorts < rows;
     let min = some_short.then(|| of_short(short.0)).flatten();
     let max = some_short.then(|| of_short(short.1)).flatten();
     let lower = (some_long && (!some_short || long.0 <= first_bytes(short.0))).then(|| of_long(long.0).min()).flatten();
@@ -104,7 +109,8 @@ mod tests {
     fn extremes_of_strings_are_those_of_their_order() {
         let mut rng = StdRng::seed_from_u64(11);
         for round in 0..2000 {
-            let (rows, letters) = (rng.random_range(1..40), rng.random_range(1..4_u8));
+            let rows = rng.random_range(1..40);
+            let letters = rng.random_range(1..4_u8);
             let mut text = || -> String {
                 let len = rng.random_range(0..20);
                 (0..len)

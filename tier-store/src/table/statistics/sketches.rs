@@ -108,12 +108,14 @@ impl TableStatistics {
             let ([min, max, nulls, exact], chunk_rows) = (bounds.as_slice(), rows_of(&batch)?) else {
                 return Ok(false);
             };
-            let (nulls, chunk_rows) = (nulls.as_primitive::<UInt64Type>(), chunk_rows.as_primitive::<UInt64Type>());
+            let nulls = nulls.as_primitive::<UInt64Type>();
+            let chunk_rows = chunk_rows.as_primitive::<UInt64Type>();
             for (_, row) in rows {
                 if nulls.value(row) == chunk_rows.value(row) {
                     continue;
                 }
-                let (min, max) = (min.slice(row, 1), max.slice(row, 1));
+                let min = min.slice(row, 1);
+                let max = max.slice(row, 1);
                 let one_value = exact.as_boolean().value(row) && min == max;
                 match Sketch::of([&min]).filter(|_| one_value) {
                     Some(value) => all.merge(&value),

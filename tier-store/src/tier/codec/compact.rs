@@ -74,7 +74,8 @@ fn slice_views<T: ByteViewType>(array: &GenericByteViewArray<T>, offset: usize, 
     }
     let kept = |(page, buffer): (usize, &Buffer)| if pages.contains(&page) { buffer.clone() } else { EMPTY.clone() };
     let buffers: Arc<[Buffer]> = data.iter().enumerate().map(kept).collect();
-    let (first, count) = (pages.start as u32, pages.len() as u32);
+    let first = pages.start as u32;
+    let count = pages.len() as u32;
     let stays_inside =
         |view: u128| (view as u32 <= 12) | (ByteView::from(view).buffer_index.wrapping_sub(first) < count);
     // No early exit, so that it runs in vector registers.
@@ -135,7 +136,8 @@ fn paged_views<T: ByteViewType>(array: &GenericByteViewArray<T>) -> Result<Gener
     if is_paged(array) {
         return Ok(array.clone());
     }
-    let (pages, nulls) = (array.len().div_ceil(PAGE_ROWS), array.nulls());
+    let pages = array.len().div_ceil(PAGE_ROWS);
+    let nulls = array.nulls();
     let mut views: Vec<u128> = Vec::with_capacity(array.len());
     let mut buffers = Vec::with_capacity(pages);
     for page in 0..pages {

@@ -65,7 +65,9 @@ struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     fn of(layout: &'a ColumnLayout, image: &'a Buffer, is_sound: bool) -> Self {
-        let (nodes, buffers, variadic) = (layout.nodes.iter(), layout.buffers.iter(), layout.variadic.iter());
+        let nodes = layout.nodes.iter();
+        let buffers = layout.buffers.iter();
+        let variadic = layout.variadic.iter();
         Self { image, is_sound, nodes, buffers, variadic }
     }
 
@@ -81,7 +83,8 @@ impl<'a> Reader<'a> {
     fn column(&mut self, data_type: &DataType) -> Result<ArrayData> {
         use DataType as D;
         let &(rows, nulls) = self.nodes.next().ok_or_else(|| corrupt("a node is missing"))?;
-        let (rows, nulls) = (rows as usize, nulls as usize);
+        let rows = rows as usize;
+        let nulls = nulls as usize;
         if *data_type == D::Null {
             return Ok(ArrayData::new_null(data_type, rows));
         }
@@ -179,7 +182,8 @@ impl<'a> Reader<'a> {
             return Ok(());
         }
         let offsets = offsets.typed_data::<O>();
-        let (first, last) = (offsets.first().copied().unwrap_or_default(), offsets.last().copied().unwrap_or_default());
+        let first = offsets.first().copied().unwrap_or_default();
+        let last = offsets.last().copied().unwrap_or_default();
         // A fold without early exit, so that it runs in vector registers.
         let ascending = offsets.iter().zip(offsets.iter().skip(1)).fold(true, |all, (a, b)| all & (a <= b));
         let inside = last.to_usize().is_some_and(|last| last <= limit) && first >= O::default();
@@ -243,7 +247,8 @@ impl<'a> Reader<'a> {
         let offsets = self.values(rows, size_of::<O>(), size_of::<O>())?;
         let sizes = self.values(rows, size_of::<O>(), size_of::<O>())?;
         let child = self.column(child)?;
-        let (starts, lens) = (offsets.typed_data::<O>(), sizes.typed_data::<O>());
+        let starts = offsets.typed_data::<O>();
+        let lens = sizes.typed_data::<O>();
         let inside = self.is_sound
             || starts.iter().zip(lens).all(|(start, len)| {
                 let end = start.to_usize().zip(len.to_usize()).and_then(|(start, len)| start.checked_add(len));

@@ -180,7 +180,8 @@ impl<'a> Body<'a> {
     /// Its buffers, in Arrow's order.
     pub(super) fn buffers(&self) -> Result<Vec<&'a [u8]>> {
         let bytes = |buffer: &arrow_ipc::Buffer| {
-            let (start, len) = (usize::try_from(buffer.offset()).ok()?, usize::try_from(buffer.length()).ok()?);
+            let start = usize::try_from(buffer.offset()).ok()?;
+            let len = usize::try_from(buffer.length()).ok()?;
             self.bytes.get(start..start.checked_add(len)?)
         };
         let buffers = self.batch.buffers().into_iter().flatten();
@@ -250,7 +251,8 @@ pub(super) fn check_version(version: Option<&str>) -> Result<()> {
 /// Deals the batch's nodes and buffers out to the columns.
 fn homes(schema: &Schema, body: &Body<'_>) -> Result<Vec<Home>> {
     let missing = || corrupt("its metadata does not fit its schema");
-    let (batch, compression) = (&body.batch, body.compression()?);
+    let batch = &body.batch;
+    let compression = body.compression()?;
     let mut nodes = batch.nodes().ok_or_else(missing)?.iter();
     let mut buffers = batch.buffers().ok_or_else(missing)?.iter();
     let mut variadic = batch.variadicBufferCounts().map(|counts| counts.iter());
@@ -313,8 +315,10 @@ fn home(
     let range = usize::try_from(start).ok().zip(usize::try_from(end).ok());
     let stored = range.and_then(|(start, end)| body.bytes.get(start..end)).ok_or_else(outside)?;
     *end_of_last = end.next_multiple_of(64);
-    let (len, checksums) = (end - start, checksums(stored));
-    let (mut encoding, mut wide_bytes) = (Encoding::Plain, len);
+    let len = end - start;
+    let checksums = checksums(stored);
+    let mut encoding = Encoding::Plain;
+    let mut wide_bytes = len;
     match packed {
         Some(packed) => {
             wide_bytes = layout.buffers.iter().map(|(offset, len)| offset + len).max().unwrap_or(0);
@@ -329,7 +333,8 @@ fn home(
 /// behind their lengths; else it says where they come to lie, and their places in the body are returned.
 fn packed(layout: &mut ColumnLayout, body: &[u8], compression: Compression) -> Result<Option<Packed>> {
     let stored = layout.buffers.clone();
-    let (mut any, mut end) = (false, 0u64);
+    let mut any = false;
+    let mut end = 0u64;
     for (offset, len) in layout.buffers.iter_mut().filter(|(_, len)| *len > 0) {
         let start = usize::try_from(*offset).map_err(|_| outside())?;
         let length = body.get(start..).and_then(|bytes| bytes.first_chunk()).ok_or_else(outside)?;

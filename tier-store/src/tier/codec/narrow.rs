@@ -414,6 +414,7 @@ fn narrowest(array: &ArrayRef, extremes: (&ArrayRef, &ArrayRef)) -> Option<DataT
 
 /// Least and greatest value; (0, 0) when all are null.
 fn bounds<T: ArrowPrimitiveType<Native: Into<i128>>>((low, high): (&ArrayRef, &ArrayRef)) -> Option<(i128, i128)> {
-    let (low, high) = (low.as_primitive_opt::<T>()?, high.as_primitive_opt::<T>()?);
+    let low = low.as_primitive_opt::<T>()?;
+    let high = high.as_primitive_opt::<T>()?;
     Some((min(low).map_or(0, Into::into), max(high).map_or(0, Into::into)))
 }

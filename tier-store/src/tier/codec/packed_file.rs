@@ -34,8 +34,10 @@ pub(super) fn write<File: Write + AsMut<[u8]>>(
     let (placed, body_len) = placed(&body, packs)?;
     let message = message(&body, packs, &placed, body_len);
     let metadata_len = (message.len() as u64 + LENGTH_BYTES).next_multiple_of(ALIGNMENT);
-    let (start, end) = (body.metadata_start, body.start + body.bytes.len());
-    let (head, tail) = (file.get(..start).unwrap_or_default(), file.get(end..).unwrap_or_default());
+    let start = body.metadata_start;
+    let end = body.start + body.bytes.len();
+    let head = file.get(..start).unwrap_or_default();
+    let tail = file.get(end..).unwrap_or_default();
 
     let bytes = head.len() + tail.len() + (metadata_len + body_len) as usize;
     let mut out = open(bytes)?;

@@ -134,7 +134,8 @@ impl Rates {
         let mut best = None;
         let mut most_us = 0.0;
         for compression in Compression::ALL.into_iter().filter(|compression| self.may_pay(*compression)) {
-            let (mut gain_us, mut wanted) = (0.0, Vec::with_capacity(buffers.len()));
+            let mut gain_us = 0.0;
+            let mut wanted = Vec::with_capacity(buffers.len());
             for buffer in buffers {
                 let gain = if buffer.len() < LEAST_BYTES { 0.0 } else { self.guess_us(compression, buffer)? };
                 wanted.push(gain > 0.0);
@@ -213,7 +214,8 @@ mod tests {
     fn both_compressions_come_back_and_are_told_apart() {
         for buffer in buffers() {
             for (compression, other) in Compression::ALL.into_iter().zip([Compression::Zstd, Compression::Lz4]) {
-                let (mut packed, mut out) = (vec![7], vec![1; buffer.len()]);
+                let mut packed = vec![7];
+                let mut out = vec![1; buffer.len()];
                 compression.compress(&buffer, &mut packed).unwrap();
                 compression.decompress(&packed[1..], &mut out).unwrap();
                 assert!(out == buffer && packed[0] == 7);

@@ -66,7 +66,8 @@ impl Page {
     fn guess(&mut self, rows: usize) {
         let of_page = page_rows(self.index, rows);
         let (Some(first), Some(last)) = (self.rows.first(), self.rows.last()) else { return };
-        let (len, missed) = (self.bytes.len(), self.bytes.len() / MISSED_PART);
+        let len = self.bytes.len();
+        let missed = self.bytes.len() / MISSED_PART;
         let place = |row: usize| (len as u128 * (row - of_page.start) as u128 / of_page.len().max(1) as u128) as usize;
         let guess = place(first.start).saturating_sub(missed)..(place(last.end) + missed + 1).min(len);
         if guess.len() + LEAST_SAVED_BYTES <= len {
@@ -82,7 +83,8 @@ impl Part {
         if home.encoding.compression().is_some() {
             return None;
         }
-        let (layout, stored) = (&home.layout, home.encoding.stored_type(declared));
+        let layout = &home.layout;
+        let stored = home.encoding.stored_type(declared);
         let views = matches!(stored, DataType::Utf8View | DataType::BinaryView);
         let width = match stored {
             DataType::FixedSizeBinary(width) => usize::try_from(width).ok()?,
@@ -98,8 +100,8 @@ impl Part {
             return None;
         }
         let wanted = || wanted.iter().filter(|rows| !rows.is_empty());
-        let (first, end) =
-            (wanted().next().map_or(0, |rows| rows.start), wanted().next_back().map_or(rows, |rows| rows.end));
+        let first = wanted().next().map_or(0, |rows| rows.start);
+        let end = wanted().next_back().map_or(rows, |rows| rows.end);
         let window = first - first % PAGE_ROWS..end.next_multiple_of(PAGE_ROWS).min(rows);
         let mut pages: Vec<Page> = Vec::new();
         let mut needed = vec![part_of(*validity, bytes_of_bits(&window))?];
@@ -238,7 +240,8 @@ impl Part {
             }
         }
         placed.sort_unstable_by_key(|range| range.start);
-        let (mut end, len) = (0, image.len());
+        let mut end = 0;
+        let len = image.len();
         for range in placed.into_iter().chain(std::iter::once(len..len)) {
             image.get_mut(end..range.start).unwrap_or_default().fill(MaybeUninit::new(0));
             end = range.end;
@@ -250,8 +253,10 @@ impl Part {
     fn moves(&self, home: &Home) -> Vec<(Range<usize>, usize)> {
         let (placed, _) = self.layout(home);
         let mut moves = Vec::with_capacity(2 + 2 * self.pages.len());
-        for (index, (from, to)) in home.layout.buffers.iter().zip(&placed.buffers).enumerate() {
-            let (from, to, len) = (from.0 as usize, to.0 as usize, to.1 as usize);
+        for (index, (stored, image)) in home.layout.buffers.iter().zip(&placed.buffers).enumerate() {
+            let from = stored.0 as usize;
+            let to = image.0 as usize;
+            let len = image.1 as usize;
             let mut add =
                 |skipped: usize, len: usize, to: usize| moves.push((from + skipped..from + skipped + len, to));
             match index {
@@ -337,7 +342,8 @@ impl Part {
         }
         *all = self.window.len() as u32;
         if *nulls > 0 {
-            let (start, bytes) = (*start as usize, *bytes as usize);
+            let start = *start as usize;
+            let bytes = *bytes as usize;
             if bytes * 8 < self.window.len() || start + bytes > image.len() {
                 return Err(corrupt(format!("{bytes} bytes say which of {} rows are null", self.window.len())));
             }
@@ -356,7 +362,8 @@ fn rebased(view: u128, bytes: &Range<usize>) -> Option<u128> {
     if view.length <= 12 {
         return Some(view.as_u128());
     }
-    let (start, end) = (view.offset as usize, view.offset as usize + view.length as usize);
+    let start = view.offset as usize;
+    let end = view.offset as usize + view.length as usize;
     let inside = bytes.start <= start && end <= bytes.end;
     inside.then(|| ByteView { offset: (start - bytes.start) as u32, ..view }.as_u128())
 }
@@ -373,7 +380,8 @@ fn bytes_of_bits(window: &Range<usize>) -> Range<usize> {
 
 /// These bytes of a buffer, of one that is empty none, counted from the column's first byte.
 fn part_of((offset, len): (u64, u64), bytes: Range<usize>) -> Option<Range<usize>> {
-    let (offset, len) = (usize::try_from(offset).ok()?, usize::try_from(len).ok()?);
+    let offset = usize::try_from(offset).ok()?;
+    let len = usize::try_from(len).ok()?;
     offset.checked_add(len)?;
     Some(offset + bytes.start.min(len)..offset + bytes.end.min(len))
 }

@@ -68,9 +68,11 @@ fn checksum(file: &[u8], at: usize) -> u32 {
 /// The same as [`checksum`] from the checksums of the columns' blocks and the bytes around them.
 fn checksum_of(file: &[u8], at: usize, homes: &[Home]) -> u32 {
     let part = |from: usize, to: usize| file.get(from..to).unwrap_or_default();
-    let (mut sum, mut done) = (0, 0);
+    let mut sum = 0;
+    let mut done = 0;
     for home in homes {
-        let (start, end) = (home.offset as usize, (home.offset + home.len) as usize);
+        let start = home.offset as usize;
+        let end = (home.offset + home.len) as usize;
         sum = crc32c::crc32c_append(sum, part(done, start));
         for (block, block_sum) in part(start, end).chunks(CHECKSUM_BLOCK_BYTES).zip(&home.checksums) {
             sum = match block.len() {

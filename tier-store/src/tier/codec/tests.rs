@@ -196,7 +196,9 @@ fn check_round_trip_as(batch: &RecordBatch, packing: Packing<'_>) {
     }
     for (i, (home, column)) in encoded.homes.iter().zip(batch.columns()).enumerate() {
         assert_eq!(home.offset % 64, 0);
-        let (stored, declared, rows) = (stored(&encoded, i), column.data_type(), batch.num_rows());
+        let stored = stored(&encoded, i);
+        let declared = column.data_type();
+        let rows = batch.num_rows();
         verify(home, &stored).unwrap();
         let read = StoredColumn::decode(home, declared, rows, &stored).unwrap();
         assert_eq!(&read.widened().unwrap(), column, "column {i} of type {declared}");
@@ -257,7 +259,8 @@ proptest! {
     #[test]
     fn values_are_stored_as_narrow_as_they_go(seed: u64, rows in 1usize..300, nulls in prop::sample::select(vec![0.0, 0.3, 1.0])) {
         let mut rng = StdRng::seed_from_u64(seed);
-        let (mut fields, mut columns) = (Vec::new(), Vec::new());
+        let mut fields = Vec::new();
+        let mut columns = Vec::new();
         for declared in data_types().iter().filter(|t| t.is_integer() || t.is_decimal()).filter(|t| !matches!(t, DataType::Decimal256(..))) {
             // Values of all magnitudes, up to the last bit of each type.
             let bits = rng.random_range(0..127);
@@ -405,7 +408,8 @@ fn wrong_lengths_of_compressed_buffers_are_damage() {
     let batch = RecordBatch::try_from_iter([("a", Arc::new(zeros) as ArrayRef)]).unwrap();
     for compression in Compression::ALL {
         let encoded = encode_chunk_as(&batch, Packing::Always(compression)).unwrap();
-        let (home, bytes) = (&encoded.homes[0], stored(&encoded, 0));
+        let home = &encoded.homes[0];
+        let bytes = stored(&encoded, 0);
         assert_eq!((home.encoding.to_string(), image_bytes(home)), (format!("plain, {compression}"), 80_000));
         let refused = |home: &Home, bytes: Buffer| {
             let error = unpacked(home, bytes, &Arc::default()).unwrap_err();
@@ -498,7 +502,10 @@ fn foreign_and_future_files_are_refused() {
 /// Any rows of any column, read as a part, are what they are in the whole; never are more bytes read than it has.
 #[test]
 fn parts_hold_the_rows_asked_for() {
-    let (mut parts, mut in_place, mut whole, mut again) = (0, 0, 0, 0);
+    let mut parts = 0;
+    let mut in_place = 0;
+    let mut whole = 0;
+    let mut again = 0;
     for seed in 0..8 {
         let mut rng = StdRng::seed_from_u64(seed);
         for data_type in data_types() {
@@ -586,7 +593,8 @@ fn texts_are_read_where_they_are_likely_to_be() {
     let of = |column: StringViewArray, wanted: Range<usize>| {
         let batch = normalize(&RecordBatch::try_from_iter([("t", Arc::new(column) as ArrayRef)]).unwrap()).unwrap();
         let encoded = encode_chunk(&batch).unwrap();
-        let (home, file) = (&encoded.homes[0], stored(&encoded, 0));
+        let home = &encoded.homes[0];
+        let file = stored(&encoded, 0);
         let cut = Cut { gap: 0, guess: true };
         let part = Part::of(home, &DataType::Utf8View, rows, std::slice::from_ref(&wanted), cut).unwrap();
         let read = |part: &Part| -> Vec<&[u8]> { part.ranges().iter().map(|r| &file[r.clone()]).collect() };

@@ -100,7 +100,8 @@ impl Words {
         // Under nulls a key may be anything.
         let view = |key: &K::Native| words.get(key.as_usize()).copied().unwrap_or(0);
         let views: Vec<u128> = keys.values().iter().map(view).collect();
-        let (buffers, nulls) = (self.0.data_buffers().to_vec(), keys.nulls().cloned());
+        let buffers = self.0.data_buffers().to_vec();
+        let nulls = keys.nulls().cloned();
         // SAFETY: each view is one of the words', with their buffers, or the empty text.
         Arc::new(unsafe { StringViewArray::new_unchecked(ScalarBuffer::from(views), buffers, nulls) })
     }
@@ -175,8 +176,10 @@ fn dictionary<K: ArrowDictionaryKeyType>(
 /// The key of each row, 0 under nulls, and the values in order of their keys; `None` when these are too many or too long,
 /// or there is none.
 fn keys(array: &StringViewArray) -> Option<(Vec<u16>, Vec<&str>)> {
-    let (mut words, mut known) = (Vec::new(), HashMap::<&str, u16>::new());
-    let (mut keys, mut bytes) = (Vec::with_capacity(array.len()), 0);
+    let mut words = Vec::new();
+    let mut known = HashMap::<&str, u16>::new();
+    let mut keys = Vec::with_capacity(array.len());
+    let mut bytes = 0;
     // The view of a short value and its key.
     let mut seen = vec![(u128::MAX, 0_u16); PLACES];
     let nulls = array.nulls();
@@ -239,7 +242,8 @@ fn words(data: &arrow_ipc::RecordBatch<'_>, body: &[u8]) -> Option<Words> {
         let start = usize::try_from(buffer.offset()).ok()?;
         body.get(start..start.checked_add(usize::try_from(buffer.length()).ok()?)?)
     });
-    let (offsets, text) = (buffers.next()??, buffers.next()??);
+    let offsets = buffers.next()??;
+    let text = buffers.next()??;
     let offset = |place: usize| {
         let bytes = offsets.get(place.checked_mul(4)?..)?.first_chunk()?;
         usize::try_from(i32::from_le_bytes(*bytes)).ok()
@@ -263,10 +267,14 @@ mod tests {
     #[test]
     fn values_come_back_from_their_keys() {
         let mut rng = StdRng::seed_from_u64(31);
-        let (mut narrow, mut wide, mut not) = (0, 0, 0);
+        let mut narrow = 0;
+        let mut wide = 0;
+        let mut not = 0;
         for round in 0..300 {
-            let (rows, different) = (rng.random_range(0..6_000_usize), 1 << rng.random_range(0..12_u32));
-            let (long, nulls) = (rng.random_bool(0.3), rng.random_bool(0.5));
+            let rows = rng.random_range(0..6_000_usize);
+            let different = 1 << rng.random_range(0..12_u32);
+            let long = rng.random_bool(0.3);
+            let nulls = rng.random_bool(0.5);
             let value = |number: u32| if long { format!("{number:0>20}") } else { format!("{number}") };
             let values: Vec<Option<String>> = (0..rows)
                 .map(|_| (!nulls || rng.random_bool(0.8)).then(|| value(rng.random_range(0..different))))

@@ -59,7 +59,8 @@ impl Mapping {
     /// A mapping whose stores need no `msync`; refused by whatever is not DAX.
     fn synchronous(file: &File, len: u64) -> std::io::Result<Self> {
         let len = usize::try_from(len).map_err(std::io::Error::other)?;
-        let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED_VALIDATE | libc::MAP_SYNC);
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_SHARED_VALIDATE | libc::MAP_SYNC;
         // SAFETY: a fresh mapping at an address of the kernel's choice; nothing existing is touched.
         let start = unsafe { libc::mmap(std::ptr::null_mut(), len, protection, flags, file.as_raw_fd(), 0) };
         match NonNull::new(start.cast::<u8>()) {
@@ -134,7 +135,8 @@ impl Pool {
 
     fn on_device(path: &Path, rdev: u64, capacity_bytes: u64) -> Result<Self> {
         let file = open_locked(path, false)?;
-        let (major, minor) = (libc::major(rdev), libc::minor(rdev));
+        let major = libc::major(rdev);
+        let minor = libc::minor(rdev);
         let size = std::fs::read_to_string(format!("/sys/dev/char/{major}:{minor}/size"));
         let size: u64 = size.ok().and_then(|text| text.trim().parse().ok()).ok_or_else(|| {
             Error::Invalid(format!("NVM path {} is a character device, but not a devdax device", path.display()))
@@ -381,7 +383,8 @@ fn is_tmpfs(file: &File) -> bool {
 fn is_dax(file: &File) -> bool {
     const STATX_ATTR_DAX: u64 = 0x0020_0000;
     let mut found = std::mem::MaybeUninit::<libc::statx>::uninit();
-    let (descriptor, flags) = (file.as_raw_fd(), libc::AT_EMPTY_PATH);
+    let descriptor = file.as_raw_fd();
+    let flags = libc::AT_EMPTY_PATH;
     // SAFETY: an empty path names the descriptor; the kernel fills the structure, which is read only after success.
     unsafe {
         libc::statx(descriptor, c"".as_ptr(), flags, libc::STATX_BASIC_STATS, found.as_mut_ptr()) == 0

@@ -54,7 +54,9 @@ fn many_threads_share_a_pool_within_its_budget() {
         let stored = AtomicU64::new(0);
         std::thread::scope(|scope| {
             for seed in 0..4u8 {
-                let (tier, account, stored) = (&tier, &account, &stored);
+                let tier = &tier;
+                let account = &account;
+                let stored = &stored;
                 scope.spawn(move || {
                     let mut rng = StdRng::seed_from_u64(seed.into());
                     let mut held = Vec::new();

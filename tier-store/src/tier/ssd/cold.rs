@@ -110,7 +110,8 @@ impl ColdRead {
         if !self.for_move {
             self.counters.wait_us.fetch_add(wait_us, Ordering::Relaxed);
         }
-        let (columns, flights) = (std::mem::take(&mut self.columns), std::mem::take(&mut self.flights));
+        let columns = std::mem::take(&mut self.columns);
+        let flights = std::mem::take(&mut self.flights);
         ColdColumns { columns, bytes_read, wait_us, flights }
     }
 }
@@ -178,7 +179,8 @@ pub(super) fn decoded(
     mut reads: Vec<AlignedBuffer>,
     pool: &Arc<BufferPool>,
 ) -> Result<(StoredColumn, Option<Buffer>)> {
-    let (rows, located) = (chunk.rows as usize, |error| located(error, chunk, column));
+    let rows = chunk.rows as usize;
+    let located = |error| located(error, chunk, column);
     let Some(part) = part else {
         let stored = reads.pop().ok_or(Error::Cancelled)?;
         let (home, declared) = verified(chunk, column, stored.as_slice())?;

@@ -91,7 +91,9 @@ impl Flight {
         counters: Arc<SsdCounters>,
     ) -> Arc<Self> {
         let state = Mutex::new(State::reading(part, reads, &charge));
-        let (arrived, wakers, again) = (AtomicBool::new(false), Arc::default(), OnceLock::new());
+        let arrived = AtomicBool::new(false);
+        let wakers = Arc::default();
+        let again = OnceLock::new();
         Arc::new(Self { chunk, file, column, state, arrived, wakers, io, counters, charge, again })
     }
 

@@ -29,7 +29,8 @@ impl ReadCost {
         let pages = || home.points.iter().filter(|point| point.pattern == Pattern::Monotonic);
         let at_once = pages().map(|point| point.at_once).max()?;
         let busiest = || pages().filter(|point| point.at_once == at_once);
-        let (few, many) = (busiest().min_by_key(|p| p.places)?, busiest().max_by_key(|p| p.places)?);
+        let few = busiest().min_by_key(|p| p.places)?;
+        let many = busiest().max_by_key(|p| p.places)?;
         let [sequential, ..] = home.cost.patterns;
         let page_us = (many.us - few.us) / many.places.checked_sub(few.places).filter(|more| *more > 0)? as f64;
         Some(Self { page_us, bytes_per_us: sequential.bytes_per_us })

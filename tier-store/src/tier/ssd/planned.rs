@@ -43,13 +43,16 @@ pub(super) fn bytes_of(group: &[Planned<'_>]) -> u64 {
 
 /// Whole columns between which no more lies in the file than is read through are read together, up to as much as is one read.
 pub(super) fn together<'a>(mut planned: Vec<Planned<'a>>, gap: &ReadGap) -> Vec<Vec<Planned<'a>>> {
-    let (block, gap_bytes, most) = (BLOCK_BYTES as u64, gap.bytes(), gap.together_bytes());
+    let block = BLOCK_BYTES as u64;
+    let gap_bytes = gap.bytes();
+    let most = gap.together_bytes();
     planned.sort_by_key(|column| column.home.offset);
     let mut groups: Vec<Vec<Planned<'_>>> = Vec::with_capacity(planned.len());
     for column in planned {
         let joins = |group: &&mut Vec<Planned<'_>>| {
             let (Some(first), Some(last)) = (group.first(), group.last()) else { return false };
-            let (end, home) = (last.home.offset + last.home.len, column.home);
+            let end = last.home.offset + last.home.len;
+            let home = column.home;
             let near =
                 home.offset >= end && home.offset - home.offset % block <= end.next_multiple_of(block) + gap_bytes;
             let whole = column.part.is_none() && last.part.is_none();

@@ -25,7 +25,8 @@ struct Setup {
 fn setup(io: Arc<dyn BlockIo>, io_budget: u64) -> Setup {
     let dir = tempfile::tempdir_in(std::env::current_exe().unwrap().parent().unwrap()).unwrap();
     let accounts = (Account::new("io", io_budget), Account::new("ssd", 16 << 20));
-    let (files, clock) = (Arc::new(RealFiles), Arc::new(SystemClock::default()));
+    let files = Arc::new(RealFiles);
+    let clock = Arc::new(SystemClock::default());
     let tier = SsdTier::new(dir.path().join("chunks"), files, io, clock, accounts.0, accounts.1).unwrap();
     let rows = 20_000;
     let batch = RecordBatch::try_from_iter([
@@ -45,7 +46,8 @@ fn write(tier: &SsdTier, id: ChunkId, batch: &RecordBatch) -> Arc<Chunk> {
 
 fn chunk_at(id: ChunkId, batch: &RecordBatch, path: PathBuf, encoded: codec::EncodedChunk) -> Arc<Chunk> {
     let segments = Segment::of_file((0..).map(ColumnId), encoded.homes);
-    let (rows, bytes) = (batch.num_rows() as u32, encoded.bytes.len() as u64);
+    let rows = batch.num_rows() as u32;
+    let bytes = encoded.bytes.len() as u64;
     Arc::new(Chunk::new(TableId(7), id, rows, batch.schema(), path, bytes, segments))
 }
 
@@ -139,7 +141,9 @@ fn who_reads_what_others_read_shares_it() {
     let read = |columns: &[usize]| tier.read_columns(&chunk, columns, Admission::Prefetch).unwrap().unwrap();
     let reads = |tier: &SsdTier| tier.io().stats().reads.load(Ordering::SeqCst);
     engine.pause();
-    let (first, second, both) = (read(&[1]), read(&[1]), read(&[0, 1]));
+    let first = read(&[1]);
+    let second = read(&[1]);
+    let both = read(&[0, 1]);
     let charged = first.charged_bytes();
     assert!(second.charged_bytes() == 0 && both.charged_bytes() > 0);
     // Who goes takes what nobody else wants along; what the second one wants is still read.
@@ -149,7 +153,8 @@ fn who_reads_what_others_read_shares_it() {
     let third = read(&[1]);
     std::thread::sleep(std::time::Duration::from_millis(20));
     engine.resume();
-    let (second, third) = (waiting.join().unwrap(), third.wait().unwrap());
+    let second = waiting.join().unwrap();
+    let third = third.wait().unwrap();
     assert_eq!(widened(&second), [Arc::clone(batch.column(1))]);
     assert_eq!(widened(&third), widened(&second));
     let before = reads(&tier);
@@ -166,7 +171,8 @@ fn who_reads_what_others_read_shares_it() {
     // An error is told to all who share it, and not to the next.
     engine.set_faults(Faults { error_rate: 1.0, ..Faults::default() });
     engine.pause();
-    let (one, two) = (read(&[0]), read(&[0]));
+    let one = read(&[0]);
+    let two = read(&[0]);
     engine.resume();
     assert!(one.wait().is_err() && two.wait().is_err());
     engine.set_faults(Faults::default());
@@ -184,7 +190,8 @@ fn neighbours_in_the_file_are_read_at_once() {
         let columns = (0..8).map(|i| (format!("c{i}"), if i == 5 { wide(9_000) } else { numbers(i) }));
         let batch = RecordBatch::try_from_iter(columns).unwrap();
         let chunk = write(&tier, ChunkId(4), &batch);
-        let (reads, disk) = (|| tier.io().stats().reads.load(Ordering::Relaxed), || tier.io().stats().read_bytes());
+        let reads = || tier.io().stats().reads.load(Ordering::Relaxed);
+        let disk = || tier.io().stats().read_bytes();
         let read = |columns: &[usize]| tier.read_columns(&chunk, columns, Admission::Prefetch).unwrap().unwrap();
         for (wanted, requests) in [(vec![0, 1, 2, 3], 1), (vec![3, 0, 1], 2), (vec![7, 4, 6, 5], 3), (vec![2], 1)] {
             let before = (reads(), disk());
@@ -201,7 +208,8 @@ fn neighbours_in_the_file_are_read_at_once() {
             assert_eq!(tier.io_account().used_bytes(), 0);
         }
         // Who shares one of them keeps the charge of all, as the memory is one.
-        let (first, second) = (read(&[0, 1, 2]), read(&[1]));
+        let first = read(&[0, 1, 2]);
+        let second = read(&[1]);
         let charged = first.charged_bytes();
         assert_eq!(second.charged_bytes(), 0);
         drop(first);
@@ -218,7 +226,8 @@ fn neighbours_in_the_file_are_read_at_once() {
         let mut bytes = std::fs::read(&chunk.path).unwrap();
         bytes[chunk.segments[1].home.offset as usize + 700] ^= 1;
         std::fs::write(&chunk.path, &bytes).unwrap();
-        let (sound, damaged) = (read(&[0, 1, 2]), read(&[0, 2]));
+        let sound = read(&[0, 1, 2]);
+        let damaged = read(&[0, 2]);
         assert!(sound.wait().unwrap_err().to_string().contains("column 'c1'"));
         assert_eq!(widened(&damaged.wait().unwrap()), [Arc::clone(batch.column(0)), Arc::clone(batch.column(2))]);
     }
@@ -321,7 +330,8 @@ fn compressed_columns_are_read_too() {
         assert_eq!(compressions.collect::<Vec<_>>(), [None, Some(compression)]);
         let wanted = [10..12, 500..501];
         let read = tier.read_rows(&chunk, &[0, 1], Some(&wanted), Admission::Prefetch).unwrap().unwrap();
-        let (charged, home) = (read.charged_bytes(), &chunk.segments[1].home);
+        let charged = read.charged_bytes();
+        let home = &chunk.segments[1].home;
         assert!(
             charged >= home.len + codec::image_bytes(home) && tier.bytes_to_read(&chunk, 1, Some(&wanted)) == home.len
         );
@@ -396,7 +406,9 @@ fn a_device_error_is_told_to_who_wants_that_column() {
     let middle = home.offset + home.len / 2;
     engine.set_faults(Faults { bad_bytes: Some((middle, middle + 1)), ..Faults::default() });
     engine.pause();
-    let (all, neighbours, bad) = (read(&[0, 1, 2, 3]), read(&[0, 2]), read(&[1]));
+    let all = read(&[0, 1, 2, 3]);
+    let neighbours = read(&[0, 2]);
+    let bad = read(&[1]);
     assert_eq!((neighbours.charged_bytes(), bad.charged_bytes()), (0, 0), "both share the first one's read");
     engine.resume();
     assert!(matches!(all.wait(), Err(Error::Io { errno: Some(libc::EIO), .. })));

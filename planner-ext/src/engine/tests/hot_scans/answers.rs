@@ -117,7 +117,8 @@ impl Twins {
         if self.lie == Lie::No && self.rng.below(2) == 0 {
             self.server.run(&format!("ALTER HOT VIEW v{number} REFRESH")).await.unwrap();
         } else {
-            let (group, rng) = (1 + self.rng.below(20) as usize, &mut self.rng);
+            let group = 1 + self.rng.below(20) as usize;
+            let rng = &mut self.rng;
             let ways = [Way::Apart, Way::Apart, Way::AsItIs, Way::May, Way::Unknown];
             let way = || ways[rng.below(ways.len() as u64) as usize];
             self.server.publish(&format!("v{number}"), self.lie, group, way);
@@ -163,7 +164,8 @@ impl Twins {
     /// Brings some segments into memory, bits of marks among them, and some back.
     fn place(&mut self) {
         let store = self.server.engine.store();
-        let (tiers, home) = (store.memory_tiers(), store.ssd().as_ref());
+        let tiers = store.memory_tiers();
+        let home = store.ssd().as_ref();
         let version = self.server.table("t").version();
         for entry in version.chunks.iter() {
             for (column, segment) in entry.chunk.segments.iter().enumerate() {
@@ -171,7 +173,8 @@ impl Twins {
                     continue;
                 }
                 let here = segment.resident.load().as_ref().map(|resident| resident.tier.id());
-                let (up, down) = (TierId(0), TierId(tiers.len() as u8));
+                let up = TierId(0);
+                let down = TierId(tiers.len() as u8);
                 let (from, to) = here.map_or((down, up), |here| (here, down));
                 let _ = try_move(&tiers, home, &Relocation { chunk: Arc::clone(&entry.chunk), column, from, to });
             }
@@ -253,7 +256,8 @@ fn number(name: &str, usual: u64) -> u64 {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn answers_are_those_of_a_table_without_views() {
-    let (seed, steps) = (number("TERRACE_TEST_SEED", 56), number("TERRACE_TEST_STEPS", 400) as usize);
+    let seed = number("TERRACE_TEST_SEED", 56);
+    let steps = number("TERRACE_TEST_STEPS", 400) as usize;
     let seen = run(seed, steps, Lie::No).await.unwrap_or_else(|e| panic!("{e}"));
     println!("seed {seed}: {seen:?}");
     assert!(seen.left_out > 0 && seen.hits as usize * 20 > seen.queries, "views served next to nothing: {seen:?}");

@@ -42,7 +42,8 @@ impl Server {
             let found = told.split(&format!(" {name}=")).nth(1).unwrap_or_else(|| panic!("{name} in {told}"));
             found.chars().take_while(char::is_ascii_digit).collect::<String>().parse().unwrap()
         };
-        let (all, views) = (metric("chunks_pruned"), metric("chunks_pruned_views"));
+        let all = metric("chunks_pruned");
+        let views = metric("chunks_pruned_views");
         (all - views, views)
     }
 
@@ -77,7 +78,8 @@ async fn scattered_rows_are_found_in_few_chunks() {
         let plan = server.explain(&format!("EXPLAIN {query}")).await;
         let told = plan.split(&format!("hot_views=[{view}: ")).nth(1).unwrap_or_else(|| panic!("{plan}"));
         let mut numbers = told.split(' ').filter_map(|word| word.parse::<u64>().ok());
-        let (left, chunks) = (numbers.next().unwrap(), numbers.next().unwrap());
+        let left = numbers.next().unwrap();
+        let chunks = numbers.next().unwrap();
         assert!(left * 10 <= chunks * 2, "{query}: {left} of {chunks} chunks are left");
         let (bounds, views) = server.pruned(query).await;
         assert!((bounds + views) * 10 >= chunks * 8, "{query}: {bounds} and {views} of {chunks} chunks are left out");
@@ -145,7 +147,8 @@ async fn statements_that_are_kept_follow_their_views() {
     let server = with_views().await;
     let ask = async |prepared: &Arc<Prepared>, customer: i64| {
         let parameter: ArrayRef = Arc::new(Int64Array::from(vec![customer]));
-        let (before, misses) = (server.left_out(), server.engine.view_tally().misses());
+        let before = server.left_out();
+        let misses = server.engine.view_tally().misses();
         let running = prepared.query(Some(batch(vec![("$1", parameter)]))).await.unwrap();
         let rows: Vec<_> = running.stream.try_collect().await.unwrap();
         let count = rows[0].column(0).as_primitive::<Int64Type>().value(0);

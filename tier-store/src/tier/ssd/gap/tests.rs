@@ -39,7 +39,8 @@ impl BlockIo for Timed {
     }
 
     fn read_windows(&self, class: Class, file: &Arc<IoFile>, windows: &[(u64, usize)]) -> Vec<ReadHandle> {
-        let (start, end) = (windows.first().unwrap().0, windows.last().map(|w| w.0 + w.1 as u64).unwrap());
+        let start = windows.first().unwrap().0;
+        let end = windows.last().map(|w| w.0 + w.1 as u64).unwrap();
         let took_us = self.request_us + (end - start) as f64 / self.bytes_per_us;
         let ns = self.rest_ns.fetch_add((took_us * 1e3) as u64, Ordering::SeqCst) + (took_us * 1e3) as u64;
         self.rest_ns.store(ns % 1000, Ordering::SeqCst);
@@ -71,7 +72,8 @@ fn open(dir: &Path, (request_us, bytes_per_us): (f64, f64), read_gap: ReadGapCho
         rest_ns: AtomicU64::default(),
         requests: AtomicU64::default(),
     });
-    let (engine, dram_budget_bytes) = (Some(Arc::clone(&io) as _), 0);
+    let engine = Some(Arc::clone(&io) as _);
+    let dram_budget_bytes = 0;
     let options = StoreOptions { io: engine, clock, read_gap, dram_budget_bytes, ..StoreOptions::new(dir) };
     (Store::open(options).unwrap(), io)
 }
@@ -117,7 +119,8 @@ fn slow_devices_get_few_large_reads() {
         ingest.finish().unwrap();
         let chunk = Arc::clone(&store.table(&name).unwrap().version().chunks[0].chunk);
         let wanted: Vec<_> = (0..7).map(|n| n * 9_000..n * 9_000 + 1).collect();
-        let (requests, start_us) = (io.requests.load(Ordering::SeqCst), now_us(&io));
+        let requests = io.requests.load(Ordering::SeqCst);
+        let start_us = now_us(&io);
         let cold = store.ssd().read_rows(&chunk, &[0, 2], Some(&wanted), Admission::Guaranteed).unwrap().unwrap();
         let cold = cold.wait().unwrap();
         for (column, position) in cold.columns.iter().zip([0, 2]) {
@@ -127,11 +130,13 @@ fn slow_devices_get_few_large_reads() {
         }
         (io.requests.load(Ordering::SeqCst) - requests, cold.bytes_read, now_us(&io) - start_us)
     };
-    let (pages, whole) = (ReadGapChoice::Fixed(16 << 10), ReadGapChoice::Fixed(1 << 20));
+    let pages = ReadGapChoice::Fixed(16 << 10);
+    let whole = ReadGapChoice::Fixed(1 << 20);
     let [fast, disk] = [FAST, DISK].map(|device| read(device, ReadGapChoice::Auto));
     assert_eq!((fast.0, disk.0), (14, 1), "{fast:?} {disk:?}");
     assert!(fast.1 < 2 * 8 * 20_000 && disk.1 > 3 * 65_536 * 8, "{fast:?} {disk:?}");
-    let (fast_other, disk_other) = (read(FAST, whole), read(DISK, pages));
+    let fast_other = read(FAST, whole);
+    let disk_other = read(DISK, pages);
     assert!(fast.2 < fast_other.2 && disk.2 * 5 < disk_other.2, "{fast:?} {fast_other:?} {disk:?} {disk_other:?}");
 }
 
